@@ -179,6 +179,19 @@ async def test_a_cache_that_is_damaged_while_it_is_open(folder: Path) -> None:
         assert len(await find_ids(store, limit=None)) == 301
 
 
+@pytest.mark.parametrize("sql", ["DELETE FROM entry WHERE dk = 2", "UPDATE entry SET t = 7 WHERE dk = 2"])
+async def test_wrong_index_entries_are_repaired(folder: Path, sql: str) -> None:
+    async with opened(folder) as store:
+        await put(store, *(typed_record(f"r{n}", n) for n in range(5)))
+        connection = apsw.Connection(str(folder / ".cache" / "cache.db"))
+        connection.execute(sql)
+        connection.close()
+        for fix, fixed in ((False, [False]), (True, [True]), (False, [])):
+            found = await store.upkeep().inspect(deep=True, fix=fix)
+            assert [each.fixed for each in found if each.subject == "entries"] == fixed
+        assert len(await find_ids(store, limit=None)) == 5
+
+
 @pytest.mark.parametrize("ways", ["first", "put"])
 async def test_a_damaged_cache_stops_no_write(folder: Path, ways: str) -> None:
     async with opened(folder) as store:

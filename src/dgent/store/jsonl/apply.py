@@ -47,9 +47,8 @@ class LineApplier:
         self._ledger, self.store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that another line replaces
         self._reserved_keys: dict[str, int] = {}
-        self._tips: dict[
-            str, dict[str, tuple[CachedLine, Row]]
-        ] = {}  # the newest lines of diverging records, by id
+        # The newest lines of diverging records, by id.
+        self._tips: dict[str, dict[str, tuple[CachedLine, Row]]] = {}
         self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
 
     # -- versions -------------------------------------------------------------------------
@@ -63,7 +62,7 @@ class LineApplier:
         line: RecordLine = found.read.line
         head = self.store.head(line.id)
         if is_forgotten(self._kernel, line):
-            self._kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+            self._cache.start_purge()
             return None
         known = {} if head is None else self._cache.lines_of(head.dk)
         hand = self.is_newest_edit(found)
@@ -78,17 +77,17 @@ class LineApplier:
         self._track_tips(line, known, head, hand)
         self.write_row(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
-        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, fresh.rev if hand else line.rev)
-        self._put_line(line, cached, self._cache.number(found.name))
+        file, said = self._cache.number(found.name), fresh.rev if hand else line.rev
+        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, file, said, line.after)
+        self._put_line(line, cached)
         if line.id in self._tips:
             self._tips[line.id][made] = cached, fresh
         if not hand and _is_disputed(line):
             self._cache.put_conflict(fresh.dk, fresh.rev, previous_sums(line), line.disputed or ())
         return self.log_op(fresh)
 
-    def _put_line(self, line: RecordLine, cached: CachedLine, file: int) -> None:
-        record_key, rev, made, c, at, said = cached
-        self._cache.put_lines([(record_key, rev, made, c, at, file, said, line.after)])
+    def _put_line(self, line: RecordLine, cached: CachedLine) -> None:
+        self._cache.add_lines([cached])
         self.touched.setdefault(line.schema or "", set()).add(line.id)
 
     def log_op(self, row: Row) -> LoggedOp:
@@ -254,16 +253,14 @@ class LineApplier:
         ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
         if ends or self.touched:
             LineSettlement(self._kernel, self, ends).run(lineages)
-        self._kernel._execute(
-            "UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self._kernel.tip.dk,)
-        )
+        self._cache.raise_key_floor(self._kernel.tip.dk)
         if rebuilt:
             self._restart_index_builds()
 
     def _restart_index_builds(self) -> None:
         """Restart index builds, for a program with the migrations of records not indexed here."""
         for state in self.store.states():
-            if self._kernel._all("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", state.number):
+            if self._cache.has_unindexed(state.number):
                 again = msgspec.structs.replace(state, ready=frozenset[str](), fill=(T_MIN, 0))
                 self.store.set_state(again)
 
@@ -274,34 +271,25 @@ class LineApplier:
 
         Where `lines` has a hash, only a record whose newest line is among them is erased.
         """
-        kernel = self._kernel
-        wanted = dict(hashes)
-        self._cache.put_erased(wanted.items(), lines)
-        ids = [id for (id,) in kernel._all("SELECT id FROM datum WHERE trail = 0")]
-        known = [(self.store.head(id), wanted.get(kernel._hash(id).hex())) for id in ids]
+        cache, wanted = self._cache, dict(hashes)
+        cache.put_erased(wanted.items(), lines)
+        ids = cache.ask("SELECT id FROM datum WHERE trail = 0")
+        known = [(self.store.head(id), wanted.get(cache.hash(id).hex())) for (id,) in ids]
         found = [
             row
             for row, rev in known
             if row is not None and rev is not None and self._is_forgotten_record(row, rev, lines)
         ]
+        # The revs of the marks, not of this copy: all copies must refuse the same lines.
+        revs = [*cache.forgotten_revs(), *((bytes.fromhex(hashed), rev) for hashed, rev in wanted.items())]
         if found:
-            before = kernel._all("SELECT h, last_rev FROM forgotten")
             erase_rows(self._ledger, found)
-            # Keep the revs of the marks, not of this copy: all copies must refuse the same lines.
-            kernel._execute("DELETE FROM forgotten")
-            kernel._many("INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)", before)
-            kernel._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
-        kernel._many(
-            "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
-            " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)",
-            [(bytes.fromhex(h), rev) for h, rev in wanted.items()],
-        )
-        kernel._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
-        kernel._reload_everywhere()
+            cache.start_purge()
+        cache.set_forgotten_revs(revs)
 
     def _is_forgotten_record(self, row: Row, rev: int, lines: Mapping[str, Sequence[str]]) -> bool:
         """Check whether a record is the one forgotten at a rev, not a later one with the same id."""
-        alone = lines.get(self._kernel._hash(row.id).hex())
+        alone = lines.get(self._cache.hash(row.id).hex())
         if alone is None:
             return not self._cache.is_recreated_after(row.dk, rev)
         newest = self._cache.find_newest_line(row.dk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -36,9 +37,10 @@ from dgent.store.jsonl.cache_path import (
     remove_private,
 )
 from dgent.store.jsonl.compact import Compaction, Compactor
+from dgent.store.jsonl.damage import settle_damaged
 from dgent.store.jsonl.folder import CACHE, FORMAT, FORMAT_FILE, StoreFolder
 from dgent.store.jsonl.fsync import Policy, Strategy
-from dgent.store.jsonl.kernel import JSONLKernel, RewriteRequest
+from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.scan import LINK
 from dgent.store.jsonl.settle import accept_record
 from dgent.store.sqlite.backend import SQLiteBackend
@@ -148,12 +150,12 @@ class JSONLBackend(SQLiteBackend):
         if kernel.epoch != self.epoch:
             self.epoch = kernel.epoch  # the cache was rebuilt
         kernel.was_read = True
-        if not kernel.late and (kernel.writing or not kernel.is_behind_files()):
+        if not kernel.late and (kernel.writing or not kernel.files.are_changed()):
             return
         writer = self._require_open().writer
         if not _on_a_loop():
             writer.run_alone(lambda: kernel.catch_up(LOOK_S), LOOK_S)
-        elif not kernel.late or not writer.try_now([WriteJob(_ignore_answer, work=_do_nothing)]):
+        elif not kernel.late or not writer.try_now([_empty_job()]):
             raise Busy(f"{self.folder} was changed by others")
 
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
@@ -235,25 +237,21 @@ class JSONLBackend(SQLiteBackend):
 
     def _flush(self) -> None:
         super()._flush()
-        if self._bringing is None and self._shared is not None and self.kernel.late:
-            self._schedule_cache_write(QUIET_S)
-
-    def _schedule_cache_write(self, pause_s: float) -> None:
-        assert self._loop is not None
-        self._bringing = self._loop.call_later(pause_s, self._write_cache)
+        if self._bringing is None:
+            self._write_cache()
 
     def _write_cache(self) -> None:
         """Have the writer's thread write held commits to the cache, once no more arrive."""
         self._bringing = None
-        shared = self._shared
-        if shared is None or shared.inherited or not self.kernel.late:
+        shared, loop = self._shared, self._loop
+        if shared is None or loop is None or shared.inherited or not self.kernel.late:
             return
         left = self.kernel.held_at + QUIET_S - monotonic()
         if left > 0:
-            self._schedule_cache_write(left)
+            self._bringing = loop.call_later(left, self._write_cache)
             return
         with suppress(Closed):
-            shared.writer.submit([WriteJob(_ignore_answer, work=_do_nothing)])
+            shared.writer.submit([_empty_job()])
 
     # -- rewriting ------------------------------------------------------------------------
 
@@ -261,26 +259,21 @@ class JSONLBackend(SQLiteBackend):
         """Rewrite the files in canonical form; without `history`, keep only the newest versions."""
         if not history:
             await self.compact(Keep(versions=0))
-        done: Compaction = await self._rewrite(lambda kernel: Compactor(kernel).run())
-        return done
+        return await self._rewrite(lambda kernel: Compactor(kernel).run())
 
     async def settle_damaged(self, *, accept: bool) -> int:
         """Keep the remaining lines of damaged commits, or remove them; return the number of such commits."""
-        many: int = await self._rewrite(lambda kernel: kernel.settle_damaged(accept))
-        return many
+        return await self._rewrite(lambda kernel: settle_damaged(kernel, accept))
 
     async def _rewrite(self, work: Callable[[JSONLKernel], R]) -> R:
         """Run a rewrite of files under the folder's lock, and return its result."""
-        wanted = RewriteRequest(work)
+        done: Future[R] = Future()
 
         def ask(_: Ledger) -> None:
-            self.kernel.wanted = wanted
+            self.kernel.wanted = work, done
 
         await self._write(ask)
-        if wanted.error is not None:
-            raise wanted.error
-        result: R = wanted.result
-        return result
+        return done.result(0)
 
     async def settle(self, id: str, author: str) -> int:
         """Accept the current version of a record in conflict, and return its new rev.
@@ -296,14 +289,8 @@ class JSONLBackend(SQLiteBackend):
     async def _erase_traces(self) -> bool:
         """Rewrite the cache too; forgetting has rewritten the files already."""
         erased = await super()._erase_traces()
-        left = await self._read(
-            lambda reading: self._query_cache("SELECT 1 FROM meta WHERE name = 'purging'")
-        )
+        left = await self._read(lambda _: self._require_open()._reader().own._all(cache.PURGING))
         return erased and not left
-
-    def _query_cache(self, sql: str) -> list[Any]:
-        own = self._require_open()._reader().own
-        return own._all(sql)
 
     async def check_lines(self) -> tuple[list[Report], list[RecordConflict]]:
         """Return reports of unusual lines, and records that two copies changed in the same fields."""
@@ -382,15 +369,10 @@ class _FolderOpening(Opening):
             shared.writer.run_alone(lambda: kernel.catch_up(LOOK_S), LOOK_S)
             shared.writer.scrub()  # what an interrupted forget left in the cache
         except BaseException:
-            _release_failed(shared)
+            with suppress(StorageError):
+                release(shared)
             raise
         return shared
-
-
-def _release_failed(shared: Shared) -> None:
-    """Release a cache that failed; ignore further errors of it."""
-    with suppress(StorageError):
-        release(shared)
 
 
 async def _run_quietly(work: Awaitable[Any]) -> None:
@@ -398,9 +380,6 @@ async def _run_quietly(work: Awaitable[Any]) -> None:
         await work
 
 
-def _do_nothing(_: Ledger) -> None:
-    """Do nothing: the transaction itself writes the held commits."""
-
-
-def _ignore_answer(_: Sequence[WriteJob]) -> None:
-    """Ignore the answers: nobody waits for them."""
+def _empty_job() -> WriteJob:
+    """Return a job that does nothing: its transaction writes the held commits."""
+    return WriteJob(lambda _: None, work=lambda _: None)

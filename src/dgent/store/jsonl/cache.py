@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dgent.store.engine.row import Row
 from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
@@ -36,27 +38,16 @@ CREATE TABLE IF NOT EXISTS j_dispute (
     dk INTEGER PRIMARY KEY, rev INT NOT NULL, sums TEXT NOT NULL, fields TEXT
 );
 """
-_OWN = (
-    "j_file",
-    "j_line",
-    "j_mark",
-    "j_report",
-    "j_pending",
-    "j_damaged",
-    "j_whole",
-    "j_erased",
-    "j_dispute",
-)
+_OWN = tuple(re.findall(r"NOT EXISTS (\w+)", _TABLES))
 _DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
+_FILE = ("size", "mtime", "inode", "offset", "lines", "ended", "head_size", "head", "tail_size", "tail")
+_FILES = f"SELECT name, {', '.join(_FILE)} FROM j_file"
 _PUT_FILE = (
-    "INSERT INTO j_file (name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET size = excluded.size,"
-    " mtime = excluded.mtime, inode = excluded.inode, offset = excluded.offset, lines = excluded.lines,"
-    " ended = excluded.ended, head_size = excluded.head_size, head = excluded.head,"
-    " tail_size = excluded.tail_size, tail = excluded.tail"
+    f"INSERT INTO j_file (name, {', '.join(_FILE)}) VALUES (?{', ?' * len(_FILE)})"
+    f" ON CONFLICT (name) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in _FILE)}"
 )
-PUT_LINE = "INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_FILES = "SELECT name, size, mtime, inode, offset, lines, ended, head_size, head, tail_size, tail FROM j_file"
+_PUT_LINE = "INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+PURGING = "SELECT 1 FROM meta WHERE name = 'purging'"
 _HEADS = (
     "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
@@ -115,27 +106,61 @@ class CachedLine(NamedTuple):
     sum: str
     c: str
     at: int
+    file: int
     said: int
+    after: int
 
 
 class Cache:
-    """The tables about files; used inside the kernel's transactions."""
+    """The tables about files, and statements over all tables of the cache; used inside its transactions.
 
-    def __init__(self, kernel: SQLiteKernel) -> None:
-        self._kernel = kernel
+    `enter` is called before each statement, to write rows that wait.
+    """
+
+    def __init__(self, store: SQLiteKernel, enter: Callable[[], None]) -> None:
+        self._store, self._enter = store, enter
         self._numbers: dict[str, int] = {}
-        kernel.connection.execute(_TABLES)
+        self._new_lines: list[CachedLine] = []  # written with the rows that wait
+        store.connection.execute(_TABLES)
+
+    def flush(self) -> None:
+        """Write rows and lines that wait."""
+        self._enter()
+        if self._new_lines:
+            lines, self._new_lines = self._new_lines, []
+            self._store._many(_PUT_LINE, lines)
+
+    def drop_waiting(self) -> None:
+        """Drop lines that wait, and file numbers: after a rollback they may go to other files."""
+        self._new_lines, self._numbers = [], {}
+
+    def ask(self, sql: str, *values: Any) -> list[Any]:
+        """Return the rows that a statement finds."""
+        self.flush()
+        return self._store._all(sql, *values)
+
+    def _run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self.flush()
+        self._store._execute(sql, values)
+
+    def _run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.flush()
+        self._store._many(sql, rows)
+
+    def hash(self, id: str) -> bytes:
+        """Return the salted hash by which a forgotten id is known."""
+        return self._store.catalog.hash(id)
 
     def is_current(self, format: Format) -> bool:
         """Check whether the cache belongs to this store and has this version's tables."""
-        meta = dict(self._kernel._all("SELECT name, value FROM meta"))
+        meta = dict(self.ask("SELECT name, value FROM meta"))
         return meta.get("jsonl") == VERSION and meta.get("universe_id") == format.universe_id
 
     def wipe(self, format: Format) -> bytes:
         """Empty all tables and return the new epoch; earlier cursors become invalid."""
-        execute, epoch = self._kernel._execute, os.urandom(8)
+        execute, epoch = self._run, os.urandom(8)
         self._numbers = {}
-        if self._kernel._all("SELECT 1 FROM datum LIMIT 1"):
+        if self.ask("SELECT 1 FROM datum LIMIT 1"):
             # Free pages still hold the deleted rows, and some of them may have been forgotten since.
             execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', 1)")
         for table in (*_DERIVED, *_OWN):
@@ -152,164 +177,205 @@ class Cache:
             "dk_floor": 0,
             "forgot": 0,
         }
-        self._kernel._many(put, list(values.items()))
-        self._kernel._reload_everywhere()
+        self._run_many(put, list(values.items()))
+        self._store.reload_everywhere()
         return epoch
 
     def invalidate(self) -> None:
         """Make the next catch-up read all files again."""
-        self._kernel._execute("DELETE FROM meta WHERE name = 'jsonl'")
+        self._run("DELETE FROM meta WHERE name = 'jsonl'")
 
     def epoch(self) -> bytes:
         """Return the epoch of this cache, which its cursors carry."""
-        return bytes(self._kernel._all("SELECT value FROM meta WHERE name = 'epoch'")[0][0])
+        return bytes(self.ask("SELECT value FROM meta WHERE name = 'epoch'")[0][0])
 
     # -- files ----------------------------------------------------------------------------
 
     def files(self) -> dict[str, FileState]:
         """Return the state of every file when it was last read."""
-        return {name: FileState(Stamp(*rest[:3]), *rest[3:]) for name, *rest in self._kernel._all(_FILES)}
+        return {name: FileState(Stamp(*rest[:3]), *rest[3:]) for name, *rest in self.ask(_FILES)}
 
     def put_file(self, name: str, known: FileState) -> None:
         """Record how far a file is read."""
-        self._kernel._execute(_PUT_FILE, (name, *known.stamp, *known[1:]))
+        self._run(_PUT_FILE, (name, *known.stamp, *known[1:]))
 
     def drop_file(self, name: str) -> None:
         """Delete the state of a file that was removed."""
         self._numbers.pop(name, None)
-        self._kernel._execute("DELETE FROM j_file WHERE name = ?", (name,))
+        self._run("DELETE FROM j_file WHERE name = ?", (name,))
 
     def number(self, name: str) -> int:
         """Return the number of a file; assign one to a new file."""
         number = self._numbers.get(name)
         if number is None:
-            found = self._kernel._all("SELECT file FROM j_file WHERE name = ?", name)
+            found = self.ask("SELECT file FROM j_file WHERE name = ?", name)
             if not found:
                 self.put_file(name, EMPTY)
                 return self.number(name)
             number = self._numbers[name] = found[0][0]
         return number
 
-    def forget_numbers(self) -> None:
-        """Forget cached file numbers: after a rollback, those assigned in it may go to other files."""
-        self._numbers = {}
-
     # -- lines ----------------------------------------------------------------------------
 
-    def put_lines(self, lines: Iterable[tuple[int, int, str, str, int, int, int, int]]) -> None:
-        """Record lines: record key, rev, sum, commit, time, file, and the line's own rev and `after`."""
-        found = list(lines)
-        if found:
-            self._kernel._many(PUT_LINE, found)
+    def add_lines(self, lines: Iterable[CachedLine]) -> None:
+        """Record lines, with the rows that wait."""
+        self._new_lines += lines
 
     def find_newest_line(self, record_key: int) -> CachedLine | None:
         """Return the line of a record's newest version."""
-        sql = "SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1"
-        found = self._kernel._all(sql, record_key)
+        found = self.ask("SELECT * FROM j_line WHERE dk = ? ORDER BY rev DESC LIMIT 1", record_key)
         return CachedLine(*found[0]) if found else None
 
     def lines_of(self, record_key: int) -> dict[str, CachedLine]:
         """Return the lines of a record by their sums."""
-        found = self._kernel._all("SELECT dk, rev, sum, c, at, said FROM j_line WHERE dk = ?", record_key)
+        found = self.ask("SELECT * FROM j_line WHERE dk = ?", record_key)
         return {each[2]: CachedLine(*each) for each in found}
 
     def is_recreated_after(self, record_key: int, rev: int) -> bool:
         """Check whether a record was created again after its id was forgotten at a rev."""
         sql = "SELECT 1 FROM j_line WHERE dk = ? AND after >= ? LIMIT 1"
-        return bool(self._kernel._all(sql, record_key, rev))
+        return bool(self.ask(sql, record_key, rev))
 
     def sums(self) -> set[str]:
         """Return the sums of all lines."""
-        return {found[0] for found in self._kernel._all("SELECT sum FROM j_line")}
+        return {found[0] for found in self.ask("SELECT sum FROM j_line")}
 
     def heads_in(self, name: str) -> dict[str, tuple[str, int]]:
         """Return id and rev of the newest versions that were read from a file, by the sums of their lines."""
-        return {made: (id, said) for made, id, said in self._kernel._all(_HEADS, name)}
+        return {made: (id, said) for made, id, said in self.ask(_HEADS, name)}
 
-    def drop_lines(self, record_key: int, below_rev: int) -> None:
-        """Delete lines of versions that are no longer kept."""
-        self._kernel._execute("DELETE FROM j_line WHERE dk = ? AND rev < ?", (record_key, below_rev))
+    def move_line(self, record_key: int, rev: int, name: str) -> None:
+        """Record that a line is in another file now."""
+        self._run("UPDATE j_line SET file = ? WHERE dk = ? AND rev = ?", (self.number(name), record_key, rev))
+
+    def seal_line(self, row: Row, made: str, c: str) -> None:
+        """Record the sum and the commit that a line got when it was sealed."""
+        self._run("UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev))
+        self._run("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
+
+    # -- records --------------------------------------------------------------------------
+
+    def find_id(self, record_key: int) -> str | None:
+        """Return the id of a record."""
+        found = self.ask("SELECT id FROM datum WHERE dk = ? AND trail = 0", record_key)
+        return found[0][0] if found else None
+
+    def has_unindexed(self, schema: int) -> bool:
+        """Check whether a schema has records that are in no field index."""
+        return bool(self.ask("SELECT 1 FROM lag WHERE schema = ? LIMIT 1", schema))
+
+    def raise_key_floor(self, record_key: int) -> None:
+        """Record that keys up to this one were given."""
+        self._run("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (record_key,))
 
     # -- forgotten records ----------------------------------------------------------------
 
     def put_erased(self, forgotten: Iterable[tuple[str, int]], lines: Mapping[str, Sequence[str]]) -> None:
         """Record forgotten ids by hash, with their last revs; where `lines` has a hash, only those lines."""
-        self._kernel._many(
+        self._run_many(
             "INSERT INTO j_whole (h, rev) VALUES (?, ?)"
             " ON CONFLICT (h) DO UPDATE SET rev = max(rev, excluded.rev)",
             [(bytes.fromhex(hashed), rev) for hashed, rev in forgotten if hashed not in lines],
         )
         sums = [(made,) for some in lines.values() for made in some]
-        self._kernel._many("INSERT OR IGNORE INTO j_erased (sum) VALUES (?)", sums)
+        self._run_many("INSERT OR IGNORE INTO j_erased (sum) VALUES (?)", sums)
 
     def is_erased(self, hashed: bytes, after: int, made: str | None) -> bool:
         """Check whether a line was erased, by its sum, or by the hash of its id and its `after`."""
         sql = "SELECT 1 FROM j_whole WHERE h = ? AND rev > ? UNION ALL SELECT 1 FROM j_erased WHERE sum = ?"
-        return bool(self._kernel._all(sql, hashed, after, made))
+        return bool(self.ask(sql, hashed, after, made))
+
+    def forgotten_revs(self) -> list[tuple[bytes, int]]:
+        """Return the hashes of forgotten ids, with their last revs."""
+        return self.ask("SELECT h, last_rev FROM forgotten")
+
+    def set_forgotten_revs(self, revs: Iterable[tuple[bytes, int]]) -> None:
+        """Replace the forgotten ids; of several revs of one, the highest counts."""
+        self._run("DELETE FROM forgotten")
+        self._run_many(
+            "INSERT INTO forgotten (h, last_rev, seq) VALUES (?, ?, 0)"
+            " ON CONFLICT (h) DO UPDATE SET last_rev = max(last_rev, excluded.last_rev)",
+            revs,
+        )
+        self._run("UPDATE meta SET value = 1 WHERE name = 'forgot'")
+        self._store.reload_everywhere()
+
+    def is_purging(self) -> bool:
+        """Check whether files may have lines of forgotten records."""
+        return bool(self.ask(PURGING))
+
+    def start_purge(self) -> None:
+        """Record that files have lines of forgotten records."""
+        self._run("INSERT OR REPLACE INTO meta (name, value) VALUES ('purging', 1)")
+
+    def end_purge(self) -> None:
+        """Record that the lines of forgotten records are removed from all files."""
+        self._run("DELETE FROM j_line WHERE dk NOT IN (SELECT dk FROM datum)")
+        self._run("DELETE FROM meta WHERE name = 'purging'")
 
     # -- commits --------------------------------------------------------------------------
 
     def put_marks(self, marks: Sequence[tuple[str, int]]) -> None:
         """Record commits that have a mark, which is kept longer than their log entry."""
         if marks:
-            self._kernel._many("INSERT OR IGNORE INTO j_mark (c, seq) VALUES (?, ?)", marks)
+            self._run_many("INSERT OR IGNORE INTO j_mark (c, seq) VALUES (?, ?)", marks)
 
     def find_mark_seq(self, c: str) -> int | None:
         """Return the seq in this copy of a commit that has a mark."""
-        found = self._kernel._all("SELECT seq FROM j_mark WHERE c = ?", c)
+        found = self.ask("SELECT seq FROM j_mark WHERE c = ?", c)
         return found[0][0] if found else None
 
     def seq_of(self, c: str) -> int | None:
         """Return the seq of a commit in this copy; scans the whole log."""
-        found = self._kernel._all("SELECT seq FROM commits WHERE cid = ?", c)
+        found = self.ask("SELECT seq FROM commits WHERE cid = ?", c)
         return found[0][0] if found else self.find_mark_seq(c)
 
     def commit_of(self, seq: int) -> str | None:
         """Return the commit that has a seq in this copy."""
-        found = self._kernel._all("SELECT cid FROM commits WHERE seq = ?", seq)
+        found = self.ask("SELECT cid FROM commits WHERE seq = ?", seq)
         return found[0][0] if found else None
 
     # -- unusual lines --------------------------------------------------------------------
 
     def put_report(self, report: Report) -> None:
         """Record an unusual line."""
-        self._kernel._execute("INSERT INTO j_report VALUES (?, ?, ?, ?)", report)
+        self._run("INSERT INTO j_report VALUES (?, ?, ?, ?)", report)
 
     def clear_reports(self, name: str, from_line: int = 0) -> None:
         """Delete the reports of a file from a line on."""
-        self._kernel._execute("DELETE FROM j_report WHERE name = ? AND line >= ?", (name, from_line))
+        self._run("DELETE FROM j_report WHERE name = ? AND line >= ?", (name, from_line))
 
     def put_pending(self, c: str, names: Iterable[str]) -> None:
         """Record that a commit lacks lines, and the files to read again when more arrive."""
-        self._kernel._many("INSERT OR IGNORE INTO j_pending VALUES (?, ?)", [(c, name) for name in names])
+        self._run_many("INSERT OR IGNORE INTO j_pending VALUES (?, ?)", [(c, name) for name in names])
 
     def pending(self) -> dict[str, set[str]]:
         """Return the files that have lines of incomplete commits, by commit."""
         found: dict[str, set[str]] = {}
-        for c, name in self._kernel._all("SELECT c, name FROM j_pending"):
+        for c, name in self.ask("SELECT c, name FROM j_pending"):
             found.setdefault(c, set()).add(name)
         return found
 
     def clear_pending(self, names: Iterable[str]) -> None:
         """Delete incomplete commits of files that are read again."""
-        self._kernel._many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
+        self._run_many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
 
     def put_damaged(self, c: str) -> None:
         """Record a commit that counts although lines of it are missing."""
-        self._kernel._execute("INSERT OR IGNORE INTO j_damaged VALUES (?)", (c,))
+        self._run("INSERT OR IGNORE INTO j_damaged VALUES (?)", (c,))
 
     def damaged_commits(self) -> set[str]:
         """Return the commits that count although lines of them are missing."""
-        return {c for (c,) in self._kernel._all("SELECT c FROM j_damaged")}
+        return {c for (c,) in self.ask("SELECT c FROM j_damaged")}
 
-    def commits(self) -> set[str]:
-        """Return all commits in the log."""
-        return {c for (c,) in self._kernel._all("SELECT cid FROM commits WHERE cid IS NOT NULL")}
+    def commits(self) -> dict[str, int]:
+        """Return all commits in the log, with their seqs in this copy."""
+        return dict(self.ask("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
 
     def put_conflict(self, record_key: int, rev: int, sums: Sequence[str], fields: Sequence[str]) -> None:
         """Record that a version decides a conflict between two copies, and its fields."""
         sql = "INSERT OR REPLACE INTO j_dispute (dk, rev, sums, fields) VALUES (?, ?, ?, ?)"
-        self._kernel._execute(sql, (record_key, rev, " ".join(sums), "\n".join(fields)))
+        self._run(sql, (record_key, rev, " ".join(sums), "\n".join(fields)))
 
 
 def list_reports(ask: Any) -> list[Report]:

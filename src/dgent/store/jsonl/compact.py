@@ -24,13 +24,12 @@ from dgent.store.jsonl.line import (
     ParsedLine,
     RecordLine,
     SchemaLine,
-    fields_of,
     parse_line,
-    seal_line,
+    seal,
     strip_line,
 )
-from dgent.store.jsonl.rewrite import rewrite_files
-from dgent.store.jsonl.scan import is_marker
+from dgent.store.jsonl.rewrite import FileRewrite
+from dgent.store.jsonl.scan import T, is_marker, parse_file
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
@@ -77,14 +76,14 @@ class Compactor:
 
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._folder = kernel, kernel.folder
-        self._versions = {made: _CachedVersion(*rest) for made, *rest in kernel._all(_LINES)}
+        self._versions = {made: _CachedVersion(*rest) for made, *rest in kernel.cache.ask(_LINES)}
         self._targets: dict[str, list[_LinePlace]] = {}
         self._seen: set[str] = set()
         self._sealed: dict[tuple[str, int], bytes] = {}
         self._left: dict[str, int] = {}  # how many lines of a commit remain
         self._wanted: dict[str, RecordLine] = {}  # a line of it, which says how many it has
         # The log keeps these commits even if their lines are dropped.
-        self._logged = dict(kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+        self._logged = kernel.cache.commits()
         self._past: dict[str, list[RecordLine]] = {}
         self.lines = self.dropped = 0
 
@@ -94,7 +93,7 @@ class Compactor:
         if damaged:
             raise Conflict(f"{damaged} damaged commits are not settled", hint=SETTLE)
         names = [name for name in self._folder.stamps() if folder.holds_records(name)]
-        with ExitStack() as stack, rewrite_files(self._kernel) as self._files:
+        with ExitStack() as stack, FileRewrite(self._kernel) as self._files:
             files = {name: stack.enter_context(self._folder.read(name)) for name in names}
             for name, file in files.items():
                 self._sort_file(name, file)
@@ -150,9 +149,7 @@ class Compactor:
             self._count_line(line)
         self._add_to_target(target, place)
         if target != place.name:
-            number = self._kernel.cache.number(target)
-            values = (number, known.record_key, known.rev)
-            self._kernel._execute("UPDATE j_line SET file = ? WHERE dk = ? AND rev = ?", values)
+            self._kernel.cache.move_line(known.record_key, known.rev, target)
 
     def _add_to_target(self, target: str, place: _LinePlace) -> None:
         self._targets.setdefault(target, []).append(place)
@@ -166,21 +163,16 @@ class Compactor:
 
     def _seal_edited(self, line: RecordLine, known: _CachedVersion, where: tuple[str, int]) -> None:
         """Seal a line that was edited by hand, as a commit with this line only."""
-        kernel = self._kernel
-        assert kernel.replaying is not None
-        store = kernel.replaying.kernel
+        store = self._kernel.replaying.kernel
         head = store.head(line.id)
         row = None if head is None else version(store, head, known.rev)
         if row is None:
             raise Corrupt(f"the cache has no version {known.rev} of {line.id!r}", id=line.id)
-        journal = Journal(kernel)
+        journal = Journal(self._kernel)
         c = ids.new_id()
         made = journal.add_line(row, c, {}, {"by": "hand"}, line.sum)
         self._sealed[where] = journal.joined_lines()
-        kernel._execute(
-            "UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev)
-        )
-        kernel._execute("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
+        self._kernel.cache.seal_line(row, made, c)
 
     def _read_places(self, places: list[_LinePlace], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
         for place in places:
@@ -195,7 +187,7 @@ class Compactor:
 
         A commit that loses lines gets a mark without `n`, so that its remaining lines still count.
         """
-        marks, others = self._read_marks()
+        marks, others = self._read_lines(folder.COMMITS, CommitMark)
         kept = {mark.c: mark for mark in (self._trim_mark(mark) for mark in marks) if mark is not None}
         for c, left in self._left.items():
             line = self._wanted[c]
@@ -206,10 +198,7 @@ class Compactor:
         retention = self._make_retention_mark()
         if retention is not None:
             kept[retention.c] = retention
-        lines = [
-            seal_line(fields_of(mark))[0]
-            for mark in sorted(kept.values(), key=lambda m: (m.at, m.seq or 0, m.c))
-        ]
+        lines = [seal(mark) for mark in sorted(kept.values(), key=lambda m: (m.at, m.seq or 0, m.c))]
         if lines or others or self._folder.stamp(folder.COMMITS) is not None:
             self._files.write(folder.COMMITS, [*lines, *others])
 
@@ -218,23 +207,12 @@ class Compactor:
         self._kernel.cache.put_marks([(c, self._logged.get(c, 0))])
         return CommitMark(c=c, seq=line.seq, at=line.at or clock.EPOCH, by=line.by, kind=line.kind)
 
-    def _read_marks(self) -> tuple[list[CommitMark], list[bytes]]:
-        """Return the marks, and the lines that are unreadable, each with a newline."""
-        marks: list[CommitMark] = []
-        unreadable: list[bytes] = []
-        for raw in self._read_raw(folder.COMMITS):
-            try:
-                marks.append(parse_line(raw, CommitMark).line)
-            except ValueError:
-                unreadable.append(raw + b"\n")
-        return marks, unreadable
-
-    def _read_raw(self, name: str) -> list[bytes]:
-        if self._folder.stamp(name) is None:
-            return []
-        with self._folder.read(name) as file:
-            lines = map(strip_line, file)
-            return [line for line in lines if line and not is_marker(line)]
+    def _read_lines(self, name: str, kind: type[T]) -> tuple[list[T], list[bytes]]:
+        """Return the lines of a file, and those that are unreadable; conflict markers are left out."""
+        found = list(parse_file(self._folder, name, kind))
+        others = [strip_line(raw) for raw, line in found if line is None]
+        unreadable = [text + b"\n" for text in others if text and not is_marker(text)]
+        return [line for _, line in found if line is not None], unreadable
 
     def _trim_mark(self, mark: CommitMark) -> CommitMark | None:
         """Return the part of a mark that is still needed; None if nothing is."""
@@ -244,7 +222,7 @@ class Compactor:
         seq = self._kernel.cache.find_mark_seq(mark.c)
         if seq is None or mark.forget:
             return mark  # its commit is incomplete, or it has forgotten ids, which must never be lost
-        logged = self._kernel.read_commit(seq)
+        logged = self._kernel.store.read_commit(seq)
         if logged is not None and logged.key is None:
             mark.key = mark.digest = None
         if not left and logged is None:
@@ -268,27 +246,18 @@ class Compactor:
 
     def _is_quiet(self, line: RecordLine) -> bool:
         """Check whether the schema of a line stays off the feed."""
-        state = self._kernel.state(line.schema or "")
+        state = self._kernel.store.state(line.schema or "")
         return state is not None and not state.feed
 
     def _make_retention_mark(self) -> CommitMark | None:
-        floor, tip = self._kernel.floor(), self._kernel.tip
+        floor, tip = self._kernel.store.floor(), self._kernel.tip
         if not floor:
             return None
         return CommitMark(c=ids.new_id(), seq=tip.seq, at=clock.from_us(tip.at), kind="compact", floor=floor)
 
     def _rewrite_schemas(self) -> None:
-        newest: dict[str, SchemaLine] = {}
-        others: list[bytes] = []
-        for raw in self._read_raw(folder.SCHEMAS):
-            try:
-                declared: SchemaLine = parse_line(raw, SchemaLine).line
-            except ValueError:
-                others.append(raw + b"\n")
-                continue
-            before = newest.get(declared.schema)
-            if before is None or before.at <= declared.at:
-                newest[declared.schema] = declared
-        lines = [seal_line(fields_of(newest[name]))[0] for name in sorted(newest)]
+        declared, others = self._read_lines(folder.SCHEMAS, SchemaLine)
+        newest = {line.schema: line for line in sorted(declared, key=lambda line: line.at)}
+        lines = [seal(newest[name]) for name in sorted(newest)]
         if lines or others:
             self._files.write(folder.SCHEMAS, [*lines, *others])

@@ -12,19 +12,17 @@ acknowledged and lost a line since: then its remaining lines count, and it is re
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dgent import clock
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.line import CommitMark, RecordLine, fields_of, parse_line, previous_sums, seal_line
-from dgent.store.jsonl.rewrite import rewrite_files
-from dgent.store.jsonl.scan import FileScan, raw_lines
+from dgent.store.jsonl.line import CommitMark, RecordLine, previous_sums, seal
+from dgent.store.jsonl.rewrite import FileRewrite
+from dgent.store.jsonl.scan import FileScan, parse_file
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
     from dgent.store.jsonl.replay import CommitGroup
-
-T = TypeVar("T", RecordLine, CommitMark)
 
 DAMAGED = "damaged commit"
 SETTLE = (
@@ -46,7 +44,7 @@ class Evidence:
         self._names: dict[int, set[str]] = {}  # the complete commits by seq
         self._followed: dict[str, set[str | None]] = {}  # the commits whose lines replace a line, by its sum
         self._orphans: set[int] = set()  # the seqs of marks without lines, or whose commit name was edited
-        self._floor = kernel.floor()
+        self._floor = kernel.store.floor()
         marks = scans.get(folder.COMMITS)
         self._edited = {found.read.line.c for found in marks.found if found.read.hand} if marks else set()
         for group in groups:
@@ -124,16 +122,18 @@ def settle_damaged(kernel: JSONLKernel, accept: bool) -> int:
     damaged = kernel.cache.damaged_commits()
     if not damaged:
         return 0
-    with rewrite_files(kernel) as files:
+    with FileRewrite(kernel) as files:
         for name in kernel.folder.stamps():
             if folder.holds_records(name) and not accept:
                 files.write(name, _undamaged_lines(kernel, name, damaged))
         files.write(folder.COMMITS, _rewritten_marks(kernel, damaged, accept))
+    kernel.cache.invalidate()
+    kernel.read_files()
     return len(damaged)
 
 
 def _undamaged_lines(kernel: JSONLKernel, name: str, damaged: set[str]) -> Iterator[bytes]:
-    for raw, line in _parse_lines(kernel, name, RecordLine):
+    for raw, line in parse_file(kernel.folder, name, RecordLine):
         if line is None or line.c not in damaged:
             yield raw
 
@@ -141,23 +141,23 @@ def _undamaged_lines(kernel: JSONLKernel, name: str, damaged: set[str]) -> Itera
 def _rewritten_marks(kernel: JSONLKernel, damaged: set[str], accept: bool) -> Iterator[bytes]:
     """Yield the marks of all other commits; with `accept` also of these, without `n`, so that they count."""
     marked: set[str] = set()
-    for raw, mark in _parse_lines(kernel, folder.COMMITS, CommitMark):
+    for raw, mark in parse_file(kernel.folder, folder.COMMITS, CommitMark):
         if mark is None or mark.c not in damaged:
             yield raw
         elif accept:
             mark.n = None
             marked.add(mark.c)
-            yield seal_line(fields_of(mark))[0]
+            yield seal(mark)
     if accept:
         for line in _first_lines(kernel, damaged - marked):
-            yield seal_line(fields_of(mark_of(line)))[0]
+            yield seal(mark_of(line))
 
 
 def _first_lines(kernel: JSONLKernel, commits: set[str]) -> Iterable[RecordLine]:
     """Return the first remaining line of each commit, which has the fields about the commit."""
     found: dict[str, RecordLine] = {}
     for name in filter(folder.holds_records, kernel.folder.stamps()):
-        for _, line in _parse_lines(kernel, name, RecordLine):
+        for _, line in parse_file(kernel.folder, name, RecordLine):
             if line is not None and line.c in commits:
                 found[line.c] = min(found.get(line.c, line), line, key=lambda each: each.i)
     return found.values()
@@ -169,15 +169,3 @@ def mark_of(line: RecordLine) -> CommitMark:
     mark.kind, mark.of, mark.note = line.kind, line.of, line.note
     mark.key, mark.digest = line.key, line.digest
     return mark
-
-
-def _parse_lines(kernel: JSONLKernel, name: str, kind: type[T]) -> Iterator[tuple[bytes, T | None]]:
-    """Yield the lines of a file, each with a newline, and parsed; None for an unreadable line."""
-    if kernel.folder.stamp(name) is None:
-        return
-    for raw in raw_lines(kernel.folder, name):
-        ended = raw if raw.endswith(b"\n") else raw + b"\n"
-        try:
-            yield ended, parse_line(raw, kind).line
-        except ValueError:
-            yield ended, None

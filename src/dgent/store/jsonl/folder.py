@@ -6,8 +6,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import BinaryIO, NamedTuple
@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from dgent import clock, ids
-from dgent.errors import Corrupt, FormatTooNew, NoBackendAvailable, OutcomeUnknown
+from dgent.errors import Corrupt, FormatTooNew, NoBackendAvailable
 from dgent.store.jsonl.lock import FolderLock
 from dgent.system import files
 from dgent.system.files import disk_errors
@@ -61,9 +61,8 @@ LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
 MANIFEST = f".manifest{TEMPORARY}"
 IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
 MAX_OPEN = 256
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(
-    os, "O_NONBLOCK", 0
-)  # and never wait for the other end of a pipe
+# Also never waits for the other end of a pipe.
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -91,7 +90,6 @@ class StoreFolder:
         self.path = path
         self.lock = FolderLock(os.path.join(path, LOCK))
         self._open: dict[str, tuple[int, int]] = {}
-        self._before: dict[str, int] = {}  # the sizes of files before the current append
         self.format = self._prepare()
 
     # -- the format file ------------------------------------------------------------------
@@ -193,39 +191,22 @@ class StoreFolder:
 
     # -- appending ------------------------------------------------------------------------
 
-    def append(self, name: str, chunk: bytes, size: int, inode: int, ended: bool) -> Stamp:
-        """Append lines to a file of a known size; `ended` is whether it ends with a newline."""
-        file = self._open_for_append(name, inode)
-        self._before.setdefault(name, size)
-        left = memoryview(chunk if ended else b"\n" + chunk)
+    def append(self, file: int, chunk: bytes) -> Stamp:
+        """Append to a file that is open for it, and return its stamp."""
+        left = memoryview(chunk)
         while left:
             left = left[os.write(file, left) :]
         found = os.fstat(file)
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
-    def confirm_appended(self) -> None:
-        """Confirm the current append: it can no longer be undone."""
-        self._before = {}
-
-    def undo_append(self) -> dict[str, Stamp]:
-        """Undo the current append, and return the stamps of the files that remain.
-
-        Under the lock nobody else can have appended meanwhile. Raises OutcomeUnknown if this fails too.
-        """
-        before, self._before = self._before, {}
-        stamps = {}
-        try:
-            for name, size in before.items():
-                if not size:
-                    os.unlink(self.path_of(name))
-                    continue
-                os.truncate(self.path_of(name), size)
-                self.sync_from_any_thread([name])
-                found = os.stat(self.path_of(name))
-                stamps[name] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
-        except OSError as error:
-            raise OutcomeUnknown(f"{self.path}: {error.strerror}") from error
-        return stamps
+    def truncate(self, name: str, size: int) -> Stamp | None:
+        """Cut a file to an earlier size, durably, and return its stamp; a file that was new is removed."""
+        if size:
+            os.truncate(self.path_of(name), size)
+            self.sync_from_any_thread([name])
+        else:
+            os.unlink(self.path_of(name))
+        return self.stamp(name)
 
     def sync(self, names: Iterable[str]) -> None:
         """Wait until the current append to files is on the disk."""
@@ -246,7 +227,7 @@ class StoreFolder:
                 finally:
                     os.close(file)
 
-    def _open_for_append(self, name: str, inode: int) -> int:
+    def open_for_append(self, name: str, inode: int) -> int:
         """Return the descriptor of a file to append to; `inode` is that of the current file, 0 for none."""
         found = self._open.get(name)
         if found is not None:
@@ -273,17 +254,16 @@ class StoreFolder:
     def stage(self, name: str, chunks: Iterable[bytes]) -> str:
         """Write a file durably beside the one that it may replace later, and return its name."""
         staged = f".{name}.{os.getpid()}{TEMPORARY}"
-        temporary = self.path_of(staged)
         like = self._opener_like(name)
-        with (
-            disk_errors(self.path),
-            _remove_on_failure(temporary),
-            open(temporary, "wb", opener=like) as file,
-        ):
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with disk_errors(self.path), open(self.path_of(staged), "wb", opener=like) as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            self.unstage([staged])
+            raise
         return staged
 
     def unstage(self, staged: Iterable[str]) -> None:
@@ -364,13 +344,3 @@ class StoreFolder:
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(TEMPORARY) and "/" not in name
-
-
-@contextmanager
-def _remove_on_failure(path: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(path)
-        raise

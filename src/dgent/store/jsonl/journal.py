@@ -1,115 +1,32 @@
-"""Turn the writes of a transaction into lines, and append them so that each commit is whole or absent."""
+"""The journal: lines of a transaction, appended to files so that each commit is whole or absent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dgent import clock, ids
+from dgent.errors import OutcomeUnknown
 from dgent.store.backend import KINDS
 from dgent.store.engine import merge
 from dgent.store.engine.catalog import SchemaState
-from dgent.store.engine.kernel import FORGET, QUIET, SAME, Logged, Writing
+from dgent.store.engine.kernel import FORGET, QUIET, SAME, Logged
 from dgent.store.engine.row import Row
 from dgent.store.jsonl import folder
+from dgent.store.jsonl.cache import EMPTY, Cache, CachedLine, FileState
+from dgent.store.jsonl.folder import Stamp, StoreFolder
+from dgent.store.jsonl.fsync import Policy, Syncer
 from dgent.store.jsonl.line import seal_line
+from dgent.store.jsonl.recorder import RecordedChanges, RecordedCommit
 from dgent.system.files import disk_errors
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
-
-class RecordedChanges:
-    """The writes of one transaction that lines must hold; derived rows are left out."""
-
-    def __init__(self) -> None:
-        self.commits: list[tuple[Logged, dict[int, Row]]] = []
-        self.rows: dict[int, Row] = {}  # of the current commit, by record key
-        self.new: set[int] = set()  # the keys of new records
-        self.keep: dict[tuple[int, int], int] = {}  # how many older versions to keep, by record key and rev
-        self.states: dict[str, SchemaState] = {}
-        self.states_before: dict[str, SchemaState | None] = {}
-        self.drops: dict[int, int] = {}
-        self.erased: list[Row] = []
-        self.floor: int | None = None
-        self.expired: int | None = None
-
-    @property
-    def has_retention(self) -> bool:
-        """True if a retention rule was applied."""
-        return bool(self.drops) or self.floor is not None or self.expired is not None
-
-
-class RecordingKernel:
-    """A kernel that records the writes it passes on; wrappers that change bytes are below it."""
-
-    def __init__(self, kernel: Writing) -> None:
-        self._kernel = kernel
-        self.recorded = RecordedChanges()
-        # Called many times in a commit, so `__getattr__` is bypassed.
-        for name in ("head", "make_number", "make_index", "add_entries", "state", "name", "index_number"):
-            setattr(self, name, getattr(kernel, name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
-
-    def take_changes(self) -> RecordedChanges:
-        """Return the writes since the last call."""
-        recorded, self.recorded = self.recorded, RecordedChanges()
-        return recorded
-
-    def insert(self, rows: Sequence[Row]) -> None:
-        """Insert rows of new records."""
-        self._kernel.insert(rows)
-        for row in rows:
-            self.recorded.rows[row.dk] = row
-            self.recorded.new.add(row.dk)
-
-    def replace(self, row: Row) -> None:
-        """Replace the newest version of a record."""
-        self._kernel.replace(row)
-        recorded = self.recorded
-        recorded.rows[row.dk] = row
-        below = recorded.drops.pop(row.dk, None)
-        if below is not None:
-            recorded.keep[row.dk, row.rev] = row.rev - below
-
-    def drop_past(self, dk: int, below_rev: int) -> int:
-        """Remove old versions below a rev; if `replace` follows, this is the schema's history limit."""
-        self.recorded.drops[dk] = below_rev
-        return self._kernel.drop_past(dk, below_rev)
-
-    def append(self, logged: Logged) -> None:
-        """Append a commit to the log."""
-        self._kernel.append(logged)
-        recorded = self.recorded
-        recorded.commits.append((logged, recorded.rows))
-        recorded.rows = {}
-
-    def set_state(self, state: SchemaState) -> None:
-        """Store the state of a schema."""
-        self.recorded.states_before.setdefault(state.name, self._kernel.state(state.name))
-        self._kernel.set_state(state)
-        self.recorded.states[state.name] = state
-
-    def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
-        """Remove records and their traces in the log."""
-        self.recorded.erased.extend(rows)
-        return self._kernel.erase(rows, seqs, seq)
-
-    def expire_keys(self, before: int) -> None:
-        """Delete the keys of commits before a time, in microseconds."""
-        self._kernel.expire_keys(before)
-        if self._kernel.connection.changes():  # type: ignore[attr-defined]
-            self.recorded.expired = before
-
-    def raise_floor(self, seq: int) -> int:
-        """Remove commits up to a seq, and return how many."""
-        self.recorded.floor = seq
-        return self._kernel.raise_floor(seq)
-
+UNKNOWN = -1
+UNSAVED = 1 << 18  # bytes of a file that may be read again after a crash
 
 Fields = dict[str, Any]
 
@@ -118,9 +35,9 @@ class Journal:
     """The lines of one transaction."""
 
     def __init__(self, kernel: JSONLKernel) -> None:
-        self._kernel, self._cache = kernel, kernel.cache
+        self._kernel, self._cache, self._store = kernel, kernel.cache, kernel.store
         self._chunks: dict[str, list[bytes]] = {}
-        self._lines: list[tuple[int, int, str, str, int, int, int, int]] = []
+        self._lines: list[CachedLine] = []
         self._marks: list[tuple[str, int]] = []
         self._written = 0
         self._names: dict[int, str] = {}
@@ -131,23 +48,21 @@ class Journal:
     def add(self, recorded: RecordedChanges) -> None:
         """Add the lines of a transaction."""
         # Each schema has its file, so several schemas mean several files.
-        schemas = {row.schema for _, rows in recorded.commits for row in rows.values()}
-        for logged, rows in recorded.commits:
-            self._add_commit(logged, rows, recorded, spread=len(schemas) > 1)
+        schemas = {row.schema for commit in recorded.commits for row in commit.rows.values()}
+        for commit in recorded.commits:
+            self._add_commit(commit, recorded, spread=len(schemas) > 1)
         for schema, state in recorded.states.items():
             self._add_schema(state, recorded.states_before[schema])
         if recorded.has_retention:
             self._add_retention(recorded)
 
-    def _add_commit(
-        self, logged: Logged, rows: dict[int, Row], recorded: RecordedChanges, *, spread: bool
-    ) -> None:
+    def _add_commit(self, commit: RecordedCommit, recorded: RecordedChanges, *, spread: bool) -> None:
         """Add a commit; it gets a mark if its lines are in several files or cannot hold all of it.
 
         Note and key of several records are not in the line of one of them: they must be removed when another
         one is forgotten, and a line never changes.
         """
-        c = self._kernel.commit_id(logged.seq)
+        logged, rows, c = commit
         about = self._commit_fields(logged)
         changed = [(i, op) for i, op in enumerate(logged.ops) if op[0] & ~QUIET not in (SAME, FORGET)]
         marked = spread or len(changed) != len(logged.ops) or not changed
@@ -168,7 +83,7 @@ class Journal:
 
     def _commit_fields(self, logged: Logged) -> Fields:
         """Return the fields about the commit itself."""
-        fields: Fields = {"by": self._kernel.name(logged.author)}
+        fields: Fields = {"by": self._store.name(logged.author)}
         if logged.kind:
             fields["kind"] = KINDS[logged.kind]
         if logged.note is not None:
@@ -187,15 +102,14 @@ class Journal:
         same = []
         for i, (code, record_key, rev) in enumerate(logged.ops):
             if code & ~QUIET == SAME:
-                row = self._kernel.row(record_key) if record_key else None
-                same.append((i, None if row is None else row.id, rev))
+                same.append((i, self._cache.find_id(record_key) if record_key else None, rev))
         if same:
             fields["same"] = same
         erased = {row.dk: row for row in recorded.erased}
         gone = [erased[record_key] for code, record_key, _ in logged.ops if code & ~QUIET == FORGET]
         if gone:
-            fields["forget"] = [(self._kernel._hash(row.id).hex(), row.rev) for row in gone]
-            lines = {self._kernel._hash(row.id).hex(): self._erased_lines(row) for row in gone}
+            fields["forget"] = [(self._cache.hash(row.id).hex(), row.rev) for row in gone]
+            lines = {self._cache.hash(row.id).hex(): self._erased_lines(row) for row in gone}
             fields["lines"] = {hashed: sums for hashed, sums in lines.items() if sums is not None}
             self._cache.put_erased(fields["forget"], fields["lines"])
             if not fields["lines"]:
@@ -208,7 +122,7 @@ class Journal:
         Ids of records that a room settles jointly are numbers: another copy may have given the same id to
         another record, which must not be erased with the deleted record.
         """
-        rules = None if row.live else merge.rules_of(schema := self._kernel.name(row.schema))
+        rules = None if row.live else merge.rules_of(schema := self._store.name(row.schema))
         if rules is None or schema not in rules.joint:
             return None
         return sorted(self._cache.lines_of(row.dk))
@@ -224,7 +138,7 @@ class Journal:
         local_rev: int | None = None,
     ) -> str:
         """Add the line of a version and return its sum; `local_rev` is the rev here if it differs."""
-        names, name = self._names, self._kernel.name
+        names, name = self._names, self._store.name
         schema = names.get(row.schema) or names.setdefault(row.schema, name(row.schema))
         author = names.get(row.author) or names.setdefault(row.author, name(row.author))
         fields: Fields = {"id": row.id, "rev": row.rev, "seq": row.seq, "c": c, **decided}
@@ -233,7 +147,7 @@ class Journal:
         self._add_record_fields(fields, row, schema, author)
         if keep is not None:
             fields["keep"] = keep
-        after = self._kernel.forgotten_rev(row.id)
+        after = self._store.forgotten_rev(row.id)
         if after:
             fields["after"] = after
         for key, value in about.items():
@@ -245,7 +159,7 @@ class Journal:
         made = self._append(file, fields)
         rev = row.rev if local_rev is None else local_rev
         number = self._cache.number(file)
-        self._lines.append((row.dk, rev, made, c, row.at, number, row.rev, after))
+        self._lines.append(CachedLine(row.dk, rev, made, c, row.at, number, row.rev, after))
         self._latest[row.dk] = made
         return made
 
@@ -259,7 +173,7 @@ class Journal:
             fields["schema"], fields["schema_version"] = schema, row.sv
         fields["author"] = author
         if row.source is not None:
-            fields["source"] = self._kernel.name(row.source)
+            fields["source"] = self._store.name(row.source)
         if row.parent is not None:
             fields["parent_id"] = row.parent
         if row.tags != "[]":
@@ -288,14 +202,14 @@ class Journal:
         """Add the declaration of a schema if it changed; index progress is only in the cache."""
         declared = declared_fields(state)
         if declared != ({} if before is None else declared_fields(before)):
-            at = clock.from_us(max(clock.now_us(), self._kernel.tip.at))
+            at = clock.from_us(max(clock.now_us(), self._store.tip.at))
             self._append(folder.SCHEMAS, {"schema": state.name, "at": at, **declared})
 
     def _add_retention(self, recorded: RecordedChanges) -> None:
-        kernel, tip = self._kernel, self._kernel.tip
+        tip = self._store.tip
         fields: Fields = {"c": ids.new_id(), "seq": tip.seq, "at": clock.from_us(tip.at), "kind": "compact"}
-        rows = [(kernel.row(record_key), below) for record_key, below in recorded.drops.items()]
-        drops = {row.id: below for row, below in rows if row is not None}
+        found = [(self._cache.find_id(record_key), below) for record_key, below in recorded.drops.items()]
+        drops = {id: below for id, below in found if id is not None}
         if drops:
             fields["drops"] = drops
         if recorded.floor is not None:
@@ -313,29 +227,11 @@ class Journal:
         """Return all lines as bytes, for a caller that writes them itself."""
         return b"".join(line for lines in self._chunks.values() for line in lines)
 
-    # -- writing --------------------------------------------------------------------------
-
     def write(self) -> None:
-        """Append all lines and make them durable: records first, then the marks that decide about them."""
-        if self._kernel.unlocked:
-            self._chunks = {}  # the lock's holder writes the same lines
-        records = [name for name in self._chunks if name != folder.COMMITS]
-        marks = [folder.COMMITS] if folder.COMMITS in self._chunks else []
-        with disk_errors(self._kernel.folder.path):
-            for names, commits in ((records, 0 if marks else self._written), (marks, self._written)):
-                if names:
-                    self._append_to(names)
-                    self._kernel.syncing.sync_appended(names, commits, final=self._kernel.final)
-        self._kernel.note_lines(self._lines)
+        """Append all lines and make them durable."""
+        self._kernel.files.append(self._chunks, self._written, final=self._kernel.final)
+        self._cache.add_lines(self._lines)
         self._cache.put_marks(self._marks)
-
-    def _append_to(self, names: Iterable[str]) -> None:
-        kernel = self._kernel
-        for name in names:
-            chunk = b"".join(self._chunks[name])
-            known = kernel.file_state(name)
-            stamp = kernel.folder.append(name, chunk, known.stamp.size, known.stamp.inode, known.ended)
-            kernel.set_file_state(name, known.extend(stamp, chunk, len(self._chunks[name])))
 
 
 _PLAIN = SchemaState("", 0)
@@ -348,3 +244,139 @@ def declared_fields(state: SchemaState) -> Fields:
     """Return the declared fields of a schema that differ from their defaults."""
     declared = {name: getattr(state, field) for name, field in _NAMES.items()}
     return {name: value for name, value in declared.items() if value != getattr(_PLAIN, _NAMES[name])}
+
+
+class JournalFiles:
+    """The files of the journal: appending to them, and their states as the cache knows them."""
+
+    def __init__(self, folder: StoreFolder, policy: Policy) -> None:
+        self._folder, self._syncer = folder, Syncer(folder, policy)
+        self.unlocked = False  # True while the files are read without the lock, and must not be written
+        self.unsaved: dict[str, int] = {}  # files whose state in the cache is old, and their size then
+        self._known: dict[str, FileState] = {}
+        self._changed: dict[str, FileState] = {}  # the files that this transaction changed
+        self._before: dict[str, int] = {}  # the sizes of files before this transaction appended to them
+        self._seen: dict[str, Stamp] = {}  # the files as the cache knows them, for readers on other threads
+        self._seen_folder = UNKNOWN
+
+    # -- the state of files ---------------------------------------------------------------
+
+    def state(self, name: str) -> FileState:
+        """Return the state of a file, with the changes of this transaction."""
+        return self._changed.get(name) or self._known.get(name, EMPTY)
+
+    def set_state(self, name: str, known: FileState) -> None:
+        """Record that this transaction changed a file."""
+        self._changed[name] = known
+
+    def reset(self, known: dict[str, FileState]) -> None:
+        """Replace all states by those that the cache has."""
+        self._known, self._changed, self._before, self.unsaved = known, {}, {}, {}
+
+    def save(self, cache: Cache) -> None:
+        """Write to the cache how far the files are read.
+
+        Not needed with every commit: lines after that are read again, and known lines change nothing.
+        """
+        for name in self.unsaved | self._changed:
+            cache.put_file(name, self.state(name))
+        self.unsaved = {}
+
+    def is_save_due(self) -> bool:
+        """Check whether a crash would leave too much to read again."""
+        return any(self.state(name).stamp.size - size > UNSAVED for name, size in self.unsaved.items())
+
+    def are_changed(self) -> bool:
+        """Check whether the files changed since the cache read them; quick, because every read calls it."""
+        try:
+            return self._look()
+        except OSError as error:
+            with disk_errors(self._folder.path):
+                raise error
+
+    def _look(self) -> bool:
+        stamp = self._folder.stamp
+        for name, seen in self._seen.items():
+            if stamp(name) != seen:
+                return True
+        mtime = self._folder_mtime()
+        if mtime == self._seen_folder:
+            return False
+        if self._folder.stamps() != self._seen:
+            return True
+        self._seen_folder = mtime
+        return False
+
+    def _folder_mtime(self) -> int:
+        found = self._folder.stamp(".")
+        return -2 if found is None else found.mtime
+
+    def publish(self) -> None:
+        """Tell readers that the cache is up to date."""
+        mtime = self._folder_mtime()  # read first: a later change makes it differ
+        self._seen = {name: known.stamp for name, known in self._known.items()}
+        if mtime != self._seen_folder:
+            self._seen_folder = mtime if self._folder.stamps().keys() <= self._seen.keys() else UNKNOWN
+
+    # -- appending ------------------------------------------------------------------------
+
+    def append(self, lines: Mapping[str, list[bytes]], commits: int, *, final: bool) -> None:
+        """Append lines and make them durable: records first, then the marks that decide about them."""
+        if self.unlocked:
+            return  # the lock's holder writes the same lines
+        records = [name for name in lines if name != folder.COMMITS]
+        marks = [folder.COMMITS] if folder.COMMITS in lines else []
+        with disk_errors(self._folder.path):
+            for names, decided in ((records, 0 if marks else commits), (marks, commits)):
+                for name in names:
+                    self._append_to(name, lines[name])
+                if names:
+                    self._syncer.sync_appended(names, decided, final=final)
+
+    def _append_to(self, name: str, lines: list[bytes]) -> None:
+        chunk, known = b"".join(lines), self.state(name)
+        file = self._folder.open_for_append(name, known.stamp.inode)
+        self._before.setdefault(name, known.stamp.size)
+        stamp = self._folder.append(file, chunk if known.ended else b"\n" + chunk)
+        self._changed[name] = known.extend(stamp, chunk, len(lines))
+
+    def growth(self) -> int:
+        """Return how many bytes this transaction appended."""
+        return sum(
+            known.stamp.size - self._known.get(name, EMPTY).stamp.size
+            for name, known in self._changed.items()
+        )
+
+    def confirm(self) -> None:
+        """Confirm the appended lines: they are in the cache now, or held."""
+        self._before = {}
+        if self._changed:
+            new = self._changed.keys() - self._known.keys()
+            for name, known in self._changed.items():
+                self.unsaved.setdefault(name, self._known.get(name, EMPTY).stamp.size)
+                self._known[name] = known
+                if name not in new:  # readers iterate over it, so it must not grow
+                    self._seen[name] = known.stamp
+            self._changed = {}
+            if new:
+                self.publish()
+
+    def undo(self) -> None:
+        """Undo the appends of this transaction; raises OutcomeUnknown if that fails.
+
+        Under the lock nobody else can have appended meanwhile.
+        """
+        before, self._before, self._changed = self._before, {}, {}
+        try:
+            for name, size in before.items():
+                stamp = self._folder.truncate(name, size)
+                if stamp is not None and name in self._known:  # only its time has changed
+                    self._known[name] = self._known[name]._replace(stamp=stamp)
+                    self._seen[name] = stamp
+                    self.unsaved.setdefault(name, size)
+        except OSError as error:
+            raise OutcomeUnknown(f"{self._folder.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Sync what was not synced yet; raises if acknowledged commits may not be on the disk."""
+        self._syncer.close()

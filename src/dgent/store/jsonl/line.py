@@ -138,6 +138,11 @@ def seal_line(fields: Mapping[str, Any]) -> tuple[bytes, str]:
     return b'%s,"sum":"%s"}\n' % (body[:-1], made.encode()), made
 
 
+def seal(line: Any) -> bytes:
+    """Encode a line with its checksum and a newline."""
+    return seal_line(fields_of(line))[0]
+
+
 def fields_of(line: Any) -> dict[str, Any]:
     """Return the fields of a line that differ from their defaults, in order, without the checksum."""
     found = {}

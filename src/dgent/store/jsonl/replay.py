@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dgent import clock
@@ -16,7 +17,7 @@ from dgent.store.jsonl.apply import LineApplier
 from dgent.store.jsonl.cache import FileState, Report
 from dgent.store.jsonl.damage import DAMAGED, Evidence, describe_damage
 from dgent.store.jsonl.folder import Stamp
-from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, SchemaLine, previous_sums
+from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, previous_sums
 from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import FileScan, ScannedLine, is_appended
 from dgent.store.jsonl.validate import BY_HAND
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 HAND = "hand"
 LAST = 2**63
 INCOMPLETE = "incomplete commit"
+_PLACE = attrgetter("read.line.i")
 _CODES = {"put": PUT, "delete": DELETE}
 
 
@@ -79,7 +81,7 @@ class FileReplay:
 
     def __init__(self, kernel: JSONLKernel, ledger: Ledger) -> None:
         self._kernel, self._cache, self._folder = kernel, kernel.cache, kernel.folder
-        self._ledger = ledger
+        self._store, self._ledger = kernel.store, ledger
         self._stamps: dict[str, Stamp] = {}
         self._logged: dict[str, int] = {}
         self._seqs: dict[str, int] = {}  # of the commits that this pass applied
@@ -99,7 +101,7 @@ class FileReplay:
                     self._update_cache(changed, gone, known)
                     return
                 except _Vanished:
-                    self._once_whole = cache.commits() - cache.damaged_commits()
+                    self._once_whole = cache.commits().keys() - cache.damaged_commits()
             else:
                 self._kernel.epoch = cache.epoch()
                 return
@@ -122,9 +124,9 @@ class FileReplay:
             self._cache.clear_reports(name, scan.first_line)
             for report in scan.reports:
                 self._cache.put_report(report)
-            self._kernel.set_file_state(name, scan.known)
+            self._kernel.files.set_state(name, scan.known)
         if not known:
-            self._kernel._reload_everywhere()
+            self._store.reload_everywhere()
         self._apply(scans, not known)
         self._kernel.epoch = self._cache.epoch()
 
@@ -139,7 +141,8 @@ class FileReplay:
         pending = self._cache.pending()
         if not pending:
             return
-        news = {found.read.line.c for scan in scans.values() for found in _with_commit(scan)}
+        others = [scan for name, scan in scans.items() if name != folder.SCHEMAS]
+        news = {found.read.line.c for scan in others for found in scan.found}
         names = {name for c in pending.keys() & news for name in pending[c]}
         for name in names & self._stamps.keys():
             if name not in scans or not scans[name].whole:
@@ -162,7 +165,7 @@ class FileReplay:
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
                 missing = made not in there and newest.get(id, 0) <= said
-                if missing and self._kernel._hash(id).hex() not in forgotten:
+                if missing and self._cache.hash(id).hex() not in forgotten:
                     raise _Vanished
 
     # -- applying -------------------------------------------------------------------------
@@ -213,7 +216,7 @@ class FileReplay:
         if self._cache.damaged_commits() & (lines.keys() | marks.keys()):
             raise _Vanished  # the damaged commit may be complete now
         groups = [
-            CommitGroup(c, sorted(lines.get(c, ()), key=_index), marks.get(c), count[c], edited.get(c, set()))
+            CommitGroup(c, sorted(lines.get(c, ()), key=_PLACE), marks.get(c), count[c], edited.get(c, set()))
             for c in [*lines, *(c for c in marks if c not in lines)]
         ]
         return self._select_counting(scans, groups)
@@ -248,20 +251,19 @@ class FileReplay:
         if self._cache.find_mark_seq(mark.c) is not None:
             return True
         if not self._logged:
-            self._logged = dict(self._kernel._all("SELECT cid, seq FROM commits WHERE cid IS NOT NULL"))
+            self._logged = self._cache.commits()
         seq = self._logged.get(mark.c)
         if seq is not None:
             self._cache.put_marks([(mark.c, seq)])
-        if seq is not None:
             return True
         # Its seq may be another copy's, so a mark with forgotten ids or a key is never skipped by it.
         lasting = mark.forget or mark.key is not None
-        return not lasting and (mark.seq or LAST) <= self._kernel.floor()
+        return not lasting and (mark.seq or LAST) <= self._store.floor()
 
     def _is_known(self, found: ScannedLine, sums: set[str] | None) -> bool:
         if sums is not None:
             return found.read.sum in sums
-        head = self._kernel.head(found.read.line.id)
+        head = self._store.head(found.read.line.id)
         return head is not None and found.read.sum in self._cache.lines_of(head.dk)
 
     def _wait_for(self, group: CommitGroup) -> None:
@@ -271,14 +273,12 @@ class FileReplay:
             self._cache.put_report(Report(found.name, found.number, INCOMPLETE, text))
 
     def _declare_schemas(self, scan: FileScan) -> None:
-        newest: dict[str, SchemaLine] = {}
-        for found in sorted(scan.found, key=lambda found: found.read.line.at):
-            newest[found.read.line.schema] = found.read.line
-        for declared in newest.values():
+        declarations = sorted((found.read.line for found in scan.found), key=lambda line: line.at)
+        for declared in {line.schema: line for line in declarations}.values():
             LineApplier(self._kernel, self._ledger).declare(declared)
 
     def _apply_group(self, group: CommitGroup, applier: LineApplier) -> None:
-        tip, mark, first = self._kernel.tip, group.mark, group.first
+        tip, mark, first = self._store.tip, group.mark, group.first
         if mark is not None and mark.thins:
             applier.apply_retention(mark)
             return
@@ -299,7 +299,7 @@ class FileReplay:
 
     def _advance_tip(self, group: CommitGroup) -> None:
         """Set the tip to the seq and time of a commit, or to the next seq if its own is taken."""
-        tip, first = self._kernel.tip, group.first
+        tip, first = self._store.tip, group.first
         if group.by_hand:
             tip.seq, tip.at = tip.seq + 1, max(tip.at, clock.now_us())
             return
@@ -310,7 +310,7 @@ class FileReplay:
     def _ops_of_mark(self, mark: CommitMark, applier: LineApplier) -> Iterable[tuple[int, LoggedOp]]:
         """Yield the ops of a commit that have no line, with their places."""
         for i, known, rev in mark.same:
-            head = None if known is None else self._kernel.head(known)
+            head = None if known is None else self._store.head(known)
             yield i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)
         for i, id, name, rev in mark.past:
             quiet = QUIET if i in mark.quiet else 0
@@ -321,27 +321,22 @@ class FileReplay:
             yield i, (FORGET, applier.new_record_key(), rev)
 
     def _log_commit(self, group: CommitGroup, author: str, ops: list[LoggedOp]) -> None:
-        kernel, tip, first = self._kernel, self._kernel.tip, group.first
+        store, tip, first = self._store, self._store.tip, group.first
         key = None if first.key is None else bytes.fromhex(first.key)
-        if key is not None and kernel.find_by_key(key) is not None:
+        if key is not None and store.find_by_key(key) is not None:
             key = None  # two copies used the key; the first commit keeps it
         of = None if first.of is None else self._seqs.get(first.of) or self._cache.seq_of(first.of)
         kind = KINDS.index(first.kind) if first.kind in KINDS else 0
         digest = None if first.digest is None else bytes.fromhex(first.digest)
-        number = kernel.make_number(author)
+        number = store.make_number(author)
         note = first.note
         if group.c in self._damaged:
             note = f"{DAMAGED}: {self._damaged[group.c]}" + (f"; {note}" if note else "")
-        kernel.name_commit(tip.seq, group.c)
-        kernel.append(Logged(tip.seq, tip.at, number, kind, note, of, ops, key, digest))
+        self._kernel.name_commit(tip.seq, group.c)
+        store.append(Logged(tip.seq, tip.at, number, kind, note, of, ops, key, digest))
         if group.mark is not None:
             self._cache.put_marks([(group.c, tip.seq)])
         self._seqs[group.c] = tip.seq
-
-
-def _index(found: ScannedLine) -> int:
-    index: int = found.read.line.i
-    return index
 
 
 def _lines(scans: dict[str, FileScan]) -> Iterable[ScannedLine]:
@@ -351,7 +346,3 @@ def _lines(scans: dict[str, FileScan]) -> Iterable[ScannedLine]:
 def _marks(scans: dict[str, FileScan]) -> list[CommitMark]:
     scan = scans.get(folder.COMMITS)
     return [] if scan is None else [found.read.line for found in scan.found]
-
-
-def _with_commit(scan: FileScan) -> list[ScannedLine]:
-    return [] if scan.name == folder.SCHEMAS else scan.found

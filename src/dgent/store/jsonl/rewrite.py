@@ -6,8 +6,7 @@ after a crash, the next process to open the folder finishes the manifest, and re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dgent.errors import Corrupt
@@ -18,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class FileRewrite:
-    """The new files of one rewrite, under the folder's lock and in a transaction of the cache."""
+    """Rewrites files, all of them when its block ends, or none if it raises.
+
+    Used under the folder's lock and in a transaction of the cache.
+    """
 
     def __init__(self, kernel: JSONLKernel) -> None:
         self._kernel, self._folder = kernel, kernel.folder
@@ -28,8 +30,13 @@ class FileRewrite:
         """Stage the new contents of a file."""
         self._staged[name] = self._folder.stage(name, chunks)
 
-    def finish(self) -> None:
-        """Replace the files, and record their new state in the cache."""
+    def __enter__(self) -> FileRewrite:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._folder.unstage(self._staged.values())
+            return
         self._folder.switch(self._staged)
         for name in self._staged:
             stamp = self._folder.stamp(name)
@@ -39,20 +46,4 @@ class FileRewrite:
             self._kernel.cache.clear_reports(name)
             for report in scan.reports:
                 self._kernel.cache.put_report(report)
-            self._kernel.set_file_state(name, scan.known)
-
-    def discard(self) -> None:
-        """Remove the staged files."""
-        self._folder.unstage(self._staged.values())
-
-
-@contextmanager
-def rewrite_files(kernel: JSONLKernel) -> Iterator[FileRewrite]:
-    """Rewrite files: all of them when the block ends, or none if it raises."""
-    files = FileRewrite(kernel)
-    try:
-        yield files
-    except BaseException:
-        files.discard()
-        raise
-    files.finish()
+            self._kernel.files.set_state(name, scan.known)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from dgent.store.jsonl.cache import PIECE, FileState, Report, hash_piece
 from dgent.store.jsonl.folder import COMMITS, SCHEMAS, Stamp, StoreFolder
 from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, SchemaLine, parse_line, strip_line
+
+T = TypeVar("T", RecordLine, CommitMark, SchemaLine)
 
 _MARKERS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
@@ -107,7 +110,13 @@ def is_appended(folder: StoreFolder, name: str, known: FileState, stamp: Stamp) 
     return hash_piece(head) == known.head and hash_piece(tail) == known.tail
 
 
-def raw_lines(folder: StoreFolder, name: str) -> Iterator[bytes]:
-    """Yield the lines of a file as bytes, with their newlines."""
+def parse_file(folder: StoreFolder, name: str, kind: type[T]) -> Iterator[tuple[bytes, T | None]]:
+    """Yield the lines of a file, each with a newline, and parsed; None for an unreadable line."""
+    if folder.stamp(name) is None:
+        return
     with folder.read(name) as file:
-        yield from file
+        for raw in file:
+            line: T | None = None
+            with suppress(ValueError):
+                line = parse_line(raw, kind).line
+            yield raw if raw.endswith(b"\n") else raw + b"\n", line

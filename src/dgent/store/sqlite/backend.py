@@ -140,32 +140,27 @@ class SQLiteBackend(EmbeddedBackend):
     # -- writes ---------------------------------------------------------------------------
 
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
-        return self._soon(WriteJob(self._deliver, prepared, view))
-
-    async def _write(self, work: Callable[[Ledger], R]) -> R:
-        result: R = await self._run_queued(WriteJob(self._deliver, work=work))
-        return result
-
-    async def _run_queued(self, job: WriteJob) -> Any:
-        """Have the writer thread do a job; cancelled before it starts, it never happens."""
-        shared = self._require_open()
-        assert self._loop is not None
-        future = self._loop.create_future()
-        job.receiver = future
-        job.dropped = future.cancelled
-        shared.writer.submit([job])
-        return await future
-
-    def _soon(self, job: WriteJob) -> asyncio.Future[Any]:
-        """Do a job at the end of this tick, together with all others of the tick."""
+        """Commit at the end of this tick, together with all others of the tick."""
         self._require_open()
         assert self._loop is not None
-        future = self._loop.create_future()
-        job.receiver = future
-        job.dropped = future.cancelled
+        job = WriteJob(self._deliver, prepared, view)
         self._waiting.append(job)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._flush)
+        return self._future_of(job)
+
+    async def _write(self, work: Callable[[Ledger], R]) -> R:
+        """Have the writer thread do work; cancelled before it starts, it never happens."""
+        shared, job = self._require_open(), WriteJob(self._deliver, work=work)
+        future = self._future_of(job)
+        shared.writer.submit([job])
+        result: R = await future
+        return result
+
+    def _future_of(self, job: WriteJob) -> asyncio.Future[Any]:
+        assert self._loop is not None
+        job.receiver = future = self._loop.create_future()
+        job.dropped = future.cancelled
         return future
 
     def _flush(self) -> None:

@@ -73,10 +73,12 @@ _TRIM = (
     "DELETE FROM commits WHERE seq <= ? AND trail = 0 AND key IS NULL"
     " AND seq < (SELECT max(seq) FROM commits)"
 )
+_CLEAR_NOTE = "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?"
+_FORGET = "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
 _FEW = 64  # so many entries are not worth sorting
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
-_APPEND = f"INSERT INTO commits ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPEND = f"INSERT INTO commits ({_LOG}, cid) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def _order(descending: bool) -> str:
@@ -291,39 +293,26 @@ class SQLiteReading:
     def forgotten_rev(self, id: str) -> int:
         if not self.catalog.forgot:
             return 0
-        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self._hash(id))
+        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self.catalog.hash(id))
         return found[0][0] if found else 0
-
-    def _hash(self, id: str) -> bytes:
-        return self.catalog.hash(id)
 
 
 class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
 
-    _append = _APPEND
-    _tombstones_wait = True
-
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.tip = LogTip(0, 0, 0)
-        self.final = True  # whether an error goes to the caller: the transaction is not tried again
-        self.patient = True  # whether a transaction may wait for another process to end its own
+        self.final = self.patient = True
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
         self._many_at_once = connection.cursor().executemany
-        # New rows wait here, so that many small commits of one transaction are written together.
-        self._new: dict[str, Row] = {}
-        self._new_entries: list[Entry] = []
-        self._new_log: list[tuple[Any, ...]] = []
+        self.commit_names: dict[int, str] = {}  # of the next log entries, by seq; only copies need names
         self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
         self._data_version = -1
         self._belief: ClockBelief | None = None  # about the wall clock, as the store has it
-        # What this transaction added; others may use it only after the commit.
-        self._fresh_numbers: dict[str, int] = {}
-        self._fresh_indexes: dict[IndexName, int] = {}
-        self._fresh_states: dict[str, SchemaState] = {}
-        self._changed_catalog = False
+        self._drop_new()
+        self._forget_fresh()
 
     def behind(self, wrap: Wrap) -> Writing:
         """Return this kernel as a ledger uses it."""
@@ -364,13 +353,11 @@ class SQLiteKernel(SQLiteReading):
             # Sorted, entries land on neighbouring pages.
             self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
         if log:
-            self._many_at_once(self._append, log)
+            self._many_at_once(_APPEND, log)
 
     def _write_tombstones(self) -> None:
         tombstones, self._tombstones = self._tombstones, {}
-        if (
-            len(tombstones) > _FEW_TOMBSTONES
-        ):  # what is left of them is small: written anew, it fills few pages
+        if len(tombstones) > _FEW_TOMBSTONES:  # they are small: written anew, they fill few pages
             self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in tombstones.values()])
             self._many_at_once(_INSERT, sorted(tombstones.values()))
         else:
@@ -378,7 +365,10 @@ class SQLiteKernel(SQLiteReading):
                 self._at_once(_UPDATE, (*row[2:], row.dk))
 
     def _drop_new(self) -> None:
-        self._new, self._new_entries, self._new_log = {}, [], []
+        # New rows wait here, so that many small commits of one transaction are written together.
+        self._new: dict[str, Row] = {}
+        self._new_entries: list[Entry] = []
+        self._new_log: list[tuple[Any, ...]] = []
 
     def head(self, id: str) -> Row | None:
         waiting = self._new.get(id) or self._tombstones.get(id)
@@ -394,28 +384,26 @@ class SQLiteKernel(SQLiteReading):
 
     # -- the transaction ------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start a write transaction and load what other processes wrote."""
+    def begin(self) -> bool:
+        """Start a write transaction; return whether other processes wrote since the last one."""
         self._at_once("BEGIN IMMEDIATE")
-        self._notice_others()
+        return self.notice_others()
 
-    def _notice_others(self) -> None:
-        version = self._version()
-        if version != self._data_version:
-            self.refresh()
-            seq, at = self.newest()
-            ((last_key, raw_belief),) = self._all(_LAST_KEY)
-            self.tip = LogTip(seq, at, last_key)
-            self._belief = _belief_of(raw_belief)
-            if self._belief is not None:
-                clock.recall(self._belief)
-            self._data_version = version
-
-    def _version(self) -> int:
-        """Return a number that changes whenever someone else has written."""
+    def notice_others(self) -> bool:
+        """Load what other processes wrote; return whether they wrote."""
         found: Any = self._at_once("PRAGMA data_version").fetchall()
         version: int = found[0][0]
-        return version
+        if version == self._data_version:
+            return False
+        self.refresh()
+        seq, at = self.newest()
+        ((last_key, raw_belief),) = self._all(_LAST_KEY)
+        self.tip = LogTip(seq, at, last_key)
+        self._belief = _belief_of(raw_belief)
+        if self._belief is not None:
+            clock.recall(self._belief)
+        self._data_version = version
+        return True
 
     def changes(self) -> tuple[int, int, int]:
         """Return counters that differ as soon as the present work has written something."""
@@ -446,6 +434,7 @@ class SQLiteKernel(SQLiteReading):
         self.end_walks()
         self._drop_new()
         self._tombstones = {}
+        self.commit_names.clear()
         self._forget_fresh()
         self._data_version = self.catalog.version = -1
         self.catalog.generation += 1
@@ -453,18 +442,18 @@ class SQLiteKernel(SQLiteReading):
             self._execute("ROLLBACK")
 
     def _forget_fresh(self) -> None:
-        self._fresh_numbers = {}
-        self._fresh_indexes = {}
-        self._fresh_states = {}
+        # What this transaction added; others may use it only after the commit.
+        self._fresh_numbers: dict[str, int] = {}
+        self._fresh_indexes: dict[IndexName, int] = {}
+        self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
 
     # -- names and schemas ----------------------------------------------------------------
 
     def name(self, number: int) -> str:
-        if self._fresh_numbers:
-            for text, fresh in self._fresh_numbers.items():
-                if fresh == number:
-                    return text
+        for text, fresh in self._fresh_numbers.items():
+            if fresh == number:
+                return text
         return super().name(number)
 
     def number(self, text: str) -> int | None:
@@ -497,8 +486,7 @@ class SQLiteKernel(SQLiteReading):
         return index
 
     def state(self, schema: str) -> SchemaState | None:
-        fresh = self._fresh_states.get(schema)
-        return self.catalog.states.get(schema) if fresh is None else fresh
+        return self._fresh_states.get(schema) or self.catalog.states.get(schema)
 
     def states(self) -> list[SchemaState]:
         return list({**self.catalog.states, **self._fresh_states}.values())
@@ -516,7 +504,7 @@ class SQLiteKernel(SQLiteReading):
         self._new.update({row.id: row for row in rows})
 
     def replace(self, row: Row) -> None:
-        if row.live or not self._tombstones_wait:
+        if row.live:
             self._tombstones.pop(row.id, None)
             self._execute(_UPDATE, (*row[2:], row.dk))
         else:
@@ -552,35 +540,26 @@ class SQLiteKernel(SQLiteReading):
 
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
-        packed = _ops_encoder.encode(ops)
-        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, *self._more(seq)))
-
-    def _more(self, seq: int) -> tuple[Any, ...]:
-        """Return the columns that a subclass adds to a commit's row."""
-        return ()
+        packed, name = _ops_encoder.encode(ops), self.commit_names.pop(seq, None)
+        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, name))
 
     # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
-        self._many(
-            "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?", [(touched,) for touched in seqs]
-        )
+        self._many(_CLEAR_NOTE, [(touched,) for touched in seqs])
         for row in rows:
             self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
             versions += self.connection.changes() + row.live
             self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
-            self._execute(
-                "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)",
-                (self._hash(row.id), row.rev, seq),
-            )
+            self._execute(_FORGET, (self.catalog.hash(row.id), row.rev, seq))
         # A dk is never given again, or the log would speak of another record.
         self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.dk,))
         self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         # Until the file is rewritten, its free pages and the log still hold the bytes.
         self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', ?)", (seq,))
         self._drop_unused_names()
-        self._reload_everywhere()
+        self.reload_everywhere()
         return versions
 
     def _drop_unused_names(self) -> None:
@@ -589,7 +568,7 @@ class SQLiteKernel(SQLiteReading):
             self._execute("DELETE FROM name WHERE n = ?", (number,))
             self._fresh_numbers.pop(text, None)
 
-    def _reload_everywhere(self) -> None:
+    def reload_everywhere(self) -> None:
         """Make this process, like others, load the catalog again."""
         self._changed_catalog = True
         self._data_version = -1
@@ -609,7 +588,7 @@ class SQLiteKernel(SQLiteReading):
                 return True
             self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
             self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
-            self._reload_everywhere()
+            self.reload_everywhere()
         return False
 
     def kept_after(self, dk: int, limit: int) -> list[int]:
@@ -627,7 +606,7 @@ class SQLiteKernel(SQLiteReading):
         self._execute(_TRIM, (seq,))
         removed = int(self.connection.changes())
         self._execute("UPDATE meta SET value = ? WHERE name = 'floor'", (seq,))
-        self._reload_everywhere()
+        self.reload_everywhere()
         return removed
 
 

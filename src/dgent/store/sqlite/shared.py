@@ -31,11 +31,11 @@ from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
-from dgent.store.sqlite.writer import WriterThread
+from dgent.store.sqlite.writer import Transactions, WriterThread
 
 R = TypeVar("R")
-Make: TypeAlias = Callable[[apsw.Connection], SQLiteKernel]
-"""Makes the writing kernel of a connection. Equal ones make the same, so that handles can share it."""
+Make: TypeAlias = Callable[[apsw.Connection], Transactions]
+"""Makes the transactions over a connection. Equal ones make the same, so that handles can share it."""
 
 READERS = 4
 SCRUB_S = 5.0

@@ -343,7 +343,7 @@ def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[
         sql = "SELECT CAST(d.id AS BLOB), n.text FROM datum d JOIN name n ON n.n = d.schema WHERE d.trail = 0"
         rows: Any = connection.execute(sql)
         ids = ((id.decode("utf-8", "replace"), schema) for id, schema in rows)
-        return [(id, schema) for id, schema in ids if reading._hash(id) in news]
+        return [(id, schema) for id, schema in ids if reading.catalog.hash(id) in news]
 
 
 def live_records(

@@ -395,7 +395,7 @@ def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
 
 
 def _own(ledger: Ledger) -> SQLiteReading:
-    """Return the kernel of this engine that a ledger writes to."""
+    """Return the kernel that a ledger writes to; what wraps it passes statements on."""
     kernel: Any = ledger.kernel
-    assert isinstance(kernel, SQLiteReading)
-    return kernel
+    own: SQLiteReading = kernel
+    return own

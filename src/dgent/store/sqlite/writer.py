@@ -11,14 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 
 from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
-from dgent.store.engine.kernel import Wrap
+from dgent.store.engine.kernel import Wrap, Writing
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
@@ -29,6 +29,20 @@ GROUP_BYTES = 1 << 20
 SCRUB_IN_MEMORY = 256 << 20
 LOOP_BUDGET_S = 0.001  # commits that lately took longer than this do not run on an event loop
 HICCUP_S = 2 * LOOP_BUDGET_S  # one commit that took longer says nothing of the next; three in a row do
+
+
+class Transactions(Protocol):
+    """The transactions of a writer: those of a SQLite kernel, or of an engine that writes more files."""
+
+    final: bool  # whether an error goes to the caller: the transaction is not tried again
+    patient: bool  # whether a transaction may wait for another process to end its own
+
+    def behind(self, wrap: Wrap) -> Writing: ...
+    def begin(self) -> object: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def changes(self) -> tuple[int, int, int]: ...
+    def close(self) -> None: ...
 
 
 class WriteJob:
@@ -73,7 +87,7 @@ class WriterThread:
         durability: str,
         prepare: Callable[[apsw.Connection, str], bytes],
         wrap: Wrap,
-        make: Callable[[apsw.Connection], SQLiteKernel] = SQLiteKernel,
+        make: Callable[[apsw.Connection], Transactions] = SQLiteKernel,
     ) -> None:
         self.path = path
         self.lock = threading.Lock()
