@@ -8,9 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Delete, Keep, Put
 from dgent.store.jsonl.merge import merge_files
@@ -116,6 +118,33 @@ def test_a_commit_stays_whole_that_one_side_moved_and_the_other_removed() -> Non
     a, c = Put(typed_record("a", 0, schema="note")), Put(typed_record("c", 0, schema="note"))
     first = [("commit", [a, c]), ("commit", [Delete("a"), Delete("c")]), ("forget", "a")]
     asyncio.run(_run(first, [("rewrite", False)], [("commit", [c]), ("rewrite", False)]))
+
+
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("edits", [1, 3, 4])
+async def test_an_edit_is_not_passed_over_when_the_other_copy_compacted(
+    tmp_path: Path, edits: int, history: bool
+) -> None:
+    """Its lines between are missing, and its rev is higher: it could be taken for a later version."""
+
+    async def edit(folder: Path, **data: int) -> None:
+        async with opened(folder) as store:
+            await commit(store, Put(Datum("a", data=data, schema="note", schema_version=1)))
+
+    base = tmp_path / "base"
+    await edit(base, x=0, y=0)
+    one, two = _copy(base, tmp_path / "one"), _copy(base, tmp_path / "two")
+    await edit(one, x=1, y=0)
+    for n in range(edits):
+        await edit(two, x=0, y=n + 1)
+    async with opened(two) as store:
+        await store.rewrite(history=history)
+    other = _copy(one, tmp_path / "one as it was")
+    _merge(_copy(base, tmp_path / "b1"), one, two)
+    _merge(_copy(base, tmp_path / "b2"), two, other)
+    data = {"x": 1 if history else 0, "y": edits}  # without history the base is gone
+    for folder in (one, two, _copy(one, tmp_path / "fresh")):
+        assert await _contents(folder) == ({"a": ("note", data)}, [] if history else ["a"])
 
 
 @settings(max_examples=times(25))

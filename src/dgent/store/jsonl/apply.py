@@ -46,9 +46,13 @@ class LineApplier:
         self._kernel, self._cache = kernel, kernel.cache
         self._ledger, self.store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that another line replaces
+        self.dropped: set[str] = set()  # the sums of newest lines that are no longer in the files
+        self.compacted: dict[str, int] = {}  # the last rev of a record whose line was compacted, by id
+        self.floor = 0  # the newest seq whose history was compacted, in the copy that did it
         self._reserved_keys: dict[str, int] = {}
         # The newest lines of diverging records, by id.
         self._tips: dict[str, dict[str, tuple[CachedLine, Row]]] = {}
+        self._unsure: set[str] = set()  # of these, records that diverged only if two copies were merged
         self.touched: dict[str, set[str]] = {}  # the ids of records that lines were read of, by schema
 
     # -- versions -------------------------------------------------------------------------
@@ -101,7 +105,8 @@ class LineApplier:
     ) -> None:
         """Record that two copies changed a record, when a line does not follow its newest line.
 
-        If the line that it follows is missing and its rev is higher, that was compacted: nothing diverged.
+        The lines between the two may be missing. The copy that compacted them has dropped the newest line
+        too, if it had it: if that is still in the files, both copies changed the record.
         """
         if head is None:
             return
@@ -113,8 +118,12 @@ class LineApplier:
             return
         if newest is None or newest.sum in before or hand:
             return
-        if line.rev <= newest.said + 1 or not known.keys().isdisjoint(before):
-            self._tips[line.id] = {newest.sum: (newest, head)}
+        if line.rev > newest.said + 1 and known.keys().isdisjoint(before):
+            if newest.sum in self.dropped:
+                return
+            if self.compacted.get(line.id, 0) <= newest.said and (line.seq or 0) > self.floor:
+                self._unsure.add(line.id)
+        self._tips[line.id] = {newest.sum: (newest, head)}
 
     def _make_row(self, found: ScannedLine, head: Row | None, hand: bool) -> Row | None:
         line: RecordLine = found.read.line
@@ -248,9 +257,10 @@ class LineApplier:
 
     def finish(self, lineages: Lineages, rebuilt: bool, merged: bool) -> None:
         """Settle diverged records; rooms check records that were read only if two copies were `merged`."""
-        if not merged:
-            self.touched = {}
         ends = {id: tips for id, tips in self._tips.items() if len(tips) > 1}
+        if not merged:  # a line between two others is missing because it was damaged or removed by hand
+            self.touched = {}
+            ends = {id: tips for id, tips in ends.items() if id not in self._unsure}
         if ends or self.touched:
             LineSettlement(self._kernel, self, ends).run(lineages)
         self._cache.raise_key_floor(self._kernel.tip.dk)
@@ -301,7 +311,7 @@ class LineApplier:
         for id, below in mark.drops.items():
             head = store.head(id)
             # A diverged record has other revs in each copy, so both versions stay.
-            if head is not None and id not in self._tips:
+            if head is not None and (id not in self._tips or id in self._unsure):
                 store.drop_past(head.dk, min(below, head.rev))
         floor = min(mark.floor or 0, self._kernel.tip.seq)
         if floor > store.floor():

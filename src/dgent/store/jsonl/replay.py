@@ -88,6 +88,7 @@ class FileReplay:
         self._once_whole: set[str] = set()  # commits that the cache had before it was emptied
         self._damaged: dict[str, str] = {}  # damaged commits that count, with a description
         self._merged = False  # whether another copy made a commit without knowing all commits here
+        self._dropped: set[str] = set()  # newest lines in the cache that others have compacted
 
     def run(self) -> None:
         """Read the files that changed; all of them if the cache is new or cannot be updated."""
@@ -116,7 +117,7 @@ class FileReplay:
     def _update_cache(self, changed: list[str], gone: set[str], known: dict[str, FileState]) -> None:
         scans = {name: self._scan_file(name, known) for name in changed}
         self._rescan_waiting(scans)
-        self._check_vanished(scans, gone)
+        self._dropped = self._find_dropped(scans, gone)
         for name in gone:
             self._cache.drop_file(name)
             self._cache.clear_reports(name)
@@ -149,8 +150,11 @@ class FileReplay:
                 scans[name] = FileScan(self._folder, name, self._stamps[name], None)
         self._cache.clear_pending(name for name, scan in scans.items() if scan.whole)
 
-    def _check_vanished(self, scans: dict[str, FileScan], gone: set[str]) -> None:
-        """Raise _Vanished if a newest version is missing that was neither forgotten nor compacted."""
+    def _find_dropped(self, scans: dict[str, FileScan], gone: set[str]) -> set[str]:
+        """Return the newest lines in the cache that are missing because newer ones came.
+
+        Raises _Vanished if one is missing that was neither forgotten nor compacted.
+        """
         whole = [name for name, scan in scans.items() if scan.whole and folder.holds_records(name)]
         there: set[str | None] = set()
         newest: dict[str, int] = {}  # an old line may be gone because a newer one came and it was compacted
@@ -162,11 +166,15 @@ class FileReplay:
         for mark in _marks(scans):
             forgotten.update(hashed for hashed, _ in mark.forget if hashed not in mark.lines)
             there.update(*mark.lines.values())
+        dropped: set[str] = set()
         for name in (*whole, *gone):
             for made, (id, said) in self._cache.heads_in(name).items():
-                missing = made not in there and newest.get(id, 0) <= said
-                if missing and self._cache.hash(id).hex() not in forgotten:
+                if made in there or self._cache.hash(id).hex() in forgotten:
+                    continue
+                if newest.get(id, 0) <= said:
                     raise _Vanished
+                dropped.add(made)
+        return dropped
 
     # -- applying -------------------------------------------------------------------------
 
@@ -174,6 +182,11 @@ class FileReplay:
         if folder.SCHEMAS in scans:
             self._declare_schemas(scans[folder.SCHEMAS])
         applier = LineApplier(self._kernel, self._ledger)
+        applier.dropped = self._dropped
+        for mark in _marks(scans):
+            gone = [*((id, rev) for _, id, _, rev in mark.past), *mark.drops.items()]
+            applier.compacted |= {id: max(rev, applier.compacted.get(id, 0)) for id, rev in gone}
+            applier.floor = max(mark.floor or 0, applier.floor)
         applier.superseded = {each for found in _lines(scans) for each in previous_sums(found.read.line)}
         news = self._find_new_commits(scans, applier)
         for group in news:
