@@ -34,7 +34,7 @@ class Name(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a commit did to one thing of a room: its author, the operation, and the name of the thing.
+    """An action of a commit on one thing of a room: its author, the operation, and the name of the thing.
 
     `owner`, `version` and `message` are empty where things of this kind have none.
     """
