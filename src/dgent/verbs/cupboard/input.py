@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.cupboard import Crumb, Cupboard, Stash, errors
+from dgent import cupboard as room
+from dgent.cupboard import errors
 from dgent.cupboard.change import CHUNK
-from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
-from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Denied, InputError
 from dgent.model.query import Query
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
+
+if TYPE_CHECKING:
+    from dgent.cupboard import Crumb, Cupboard
+    from dgent.cupboard.definition import Definition, Definitions
 
 SHORTEST = 4  # letters of an id that are enough to look for it
 
@@ -39,7 +42,7 @@ FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "cl
 
 async def cupboard_of(context: Context) -> Cupboard:
     """Return the cupboard on the store of a call."""
-    return Cupboard(await context.universe())
+    return room.Cupboard(await context.universe())
 
 
 def actor(context: Context, author: str, given: str | None = None) -> str:
@@ -75,13 +78,13 @@ def check_holder(context: Context, cupboard: Cupboard, crumb: Crumb, state: str,
 
 def check_held(context: Context, cupboard: Cupboard, entity: Any, state: str = "") -> None:
     """Check the holder where there is no `force`, as for a table; a partner passes."""
-    if context.caller.trust != "partner" and isinstance(entity, Crumb):
+    if context.caller.trust != "partner" and isinstance(entity, room.Crumb):
         check_holder(context, cupboard, entity, state, False)
 
 
 def check_lock(context: Context, before: Any, after: Any) -> None:
     """Raise NotLockHolder when a table row of a non-partner would take a lock from its holder."""
-    if context.caller.trust == "partner" or not isinstance(after, Stash):
+    if context.caller.trust == "partner" or not isinstance(after, room.Stash):
         return
     holder = before.value.get("holder") if before.stash_type == "lock" and before.value else None
     if holder not in (None, actor(context, "")) and after.value != before.value:
@@ -114,7 +117,7 @@ async def find_entity(cupboard: Cupboard, table: str, given: str) -> Any:
         if rows.noun in NOUNS:
             error.hint = f"`dgent {rows.noun} list` shows what there is"
         raise error
-    return like[0] if isinstance(like[0], Entity) else await rows.get(like[0].id)
+    return like[0] if isinstance(like[0], rows.entity) else await rows.get(like[0].id)
 
 
 async def id_of(cupboard: Cupboard, table: str, given: str) -> str:
