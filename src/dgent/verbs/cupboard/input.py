@@ -18,6 +18,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
 
+TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
 SHORTEST = 4  # letters of an id that are enough to look for it
 
 CrumbId = "the crumb's id, the beginning of it, or its name"
