@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dgent.doors.cli.draw.crumb import draw_tree, shorten_ids
 from dgent.doors.cli.style import Paint
-from dgent.verbs.cupboard.answer import Member
+from dgent.verbs.cupboard.answer import TrailCrumb
 from tests.cupboard.cli.shelf import Shelf
 
 
-def member(id: str, *parents: str) -> Member:
+def member(id: str, *parents: str) -> TrailCrumb:
     fields = {"state": "draft", "properties": {}, "created_at": None, "updated_at": None}
-    return Member(id=id, name=id.upper(), parents=list(parents), **fields)
+    return TrailCrumb(id=id, name=id.upper(), parents=list(parents), **fields)
 
 
-def drawn(*members: Member) -> list[str]:
+def drawn(*members: TrailCrumb) -> list[str]:
     return draw_tree(list(members), Paint(False, 100))
 
 

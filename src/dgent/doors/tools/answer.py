@@ -42,29 +42,43 @@ def report(result: Any, part: AnswerPart, translate: Callable[[str], str]) -> An
     `translate` puts what the verb explains into the language of tools.
     """
     data = msgspec.json.decode(msgspec.json.encode(result))  # plain JSON, as at every other door
-    notes: list[str] = []
     message, explain = _sentence(data), data.pop("explain", "")
+    notes: list[str] = []
     if isinstance(data.get("items"), list):
         notes += _take_rows(data, part)
-        message = f"{len(data['items'])} found" if data["items"] else "nothing found"
-        message += f": {translate(explain)}" if explain and not data["items"] else ""
+        message = _count_sentence(data["items"], translate(explain))
     text = data.pop("text", None)
-    if isinstance(text, str) and list(data.get("value", {}).values()) == [text]:
-        del data["value"]  # a text has no other value
-    for name in ("value", "changes"):
-        if name in data and len(msgspec.json.encode(data[name])) > MOST_TEXT:
-            del data[name]
-            notes.append(f"{name} is too long to show")
-    if isinstance(text, str):
+    text = text if isinstance(text, str) else None
+    notes += _leave_out_long(data, text)
+    if text is not None:
         notes += _text_note(text, part.offset)
+        text = text[part.offset :][:MOST_TEXT]
     for always in (ALWAYS, ALWAYS // 8):
         space = TextSpace(always)
         shown = {name: space.cut(each) for name, each in data.items()}
-        shown |= {"text": text[part.offset :][:MOST_TEXT]} if isinstance(text, str) else {}
+        shown |= {} if text is None else {"text": text}
         if len(msgspec.json.encode(shown)) <= MOST_ANSWER:
             notes += ["long parts are cut, which … marks"] if space.was_cut else []
             return {"ok": True, "message": _shorten("; ".join([message, *notes])), "data": shown}
     return {"ok": True, "message": f"{message}; the data are too long to show", "data": None}
+
+
+def _leave_out_long(data: dict[str, Any], text: str | None) -> list[str]:
+    """Remove the value and the changes that the text has already, or that are too long; notes name those."""
+    if text is not None and list(data.get("value", {}).values()) == [text]:
+        del data["value"]  # a text has no other value
+    notes = []
+    for name in ("value", "changes"):
+        if name in data and len(msgspec.json.encode(data[name])) > MOST_TEXT:
+            del data[name]
+            notes.append(f"{name} is too long to show")
+    return notes
+
+
+def _count_sentence(items: list[Any], explain: str) -> str:
+    if items:
+        return f"{len(items)} found"
+    return f"nothing found: {explain}" if explain else "nothing found"
 
 
 def _sentence(data: dict[str, Any]) -> str:

@@ -42,15 +42,7 @@ class ToolField(VerbField):
 
     def convert(self, value: Any) -> Any:
         """Return a value of its type, or raise InputError with what to change."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and (value != value or not -MAX_NUMBER < value < MAX_NUMBER):
-            raise self._wrong(value)
-        if self.type == "array" and isinstance(value, str):
-            value = [value]
-        elif self.type == "string" and number:
-            value = str(int(value) if value == int(value) else value)
-        elif self.type == "integer" and isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON has one kind of number
+        value = self._adapt(value)
         if not self._fits(value):
             raise self._wrong(value)
         if self.choices and value not in self.choices:
@@ -60,6 +52,17 @@ class ToolField(VerbField):
         for text in value if self.type == "array" else [value] if self.type == "string" else ():
             _check_text(self.name, text)
         return value
+
+    def _adapt(self, value: Any) -> Any:
+        """Return a value that models write in another type: one text for a list, a number for a text."""
+        if isinstance(value, str) and self.type == "array":
+            return [value]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        if not -MAX_NUMBER < value < MAX_NUMBER:  # nor is NaN
+            raise self._wrong(value)
+        whole = int(value) if value == int(value) else value  # JSON has one kind of number
+        return str(whole) if self.type == "string" else whole if self.type == "integer" else value
 
     def _fits(self, value: Any) -> bool:
         if self.type == "array":

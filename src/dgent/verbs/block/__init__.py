@@ -1,0 +1,1 @@
+"""Verbs of blocks, the archive, agents and groups."""

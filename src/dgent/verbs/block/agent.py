@@ -6,7 +6,7 @@ from typing import Annotated
 
 from dgent.blocks.access import agents as constellation
 from dgent.errors import Conflict, Denied, InputError, NotFound
-from dgent.verbs.block.answer import Agent, Agents, Group, GroupMember, Groups
+from dgent.verbs.block.answer import Agent, Agents, Group, Groups
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
@@ -145,5 +145,4 @@ def _agent(found: constellation.Agent) -> Agent:
 
 
 def _group(found: constellation.Group) -> Group:
-    members = [GroupMember(each.agent, each.role, list(each.capabilities)) for each in found.members]
-    return Group(found.name, found.description, members)
+    return Group(found.name, found.description, found.members)

@@ -1,21 +1,16 @@
-"""Answers of the verbs of blocks: plain structs whose JSON is the same at every door.
-
-Nothing here loads the blocks themselves, so that a door can draw them at no cost.
-"""
+"""Answers of the verbs of blocks, where they are not what the library itself returns."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from dgent.blocks import block
-    from dgent.blocks.history import version
+from dgent.blocks import Block, Branch, Difference, FileReport, Hit, Member, Version
 
 
-class BlockCard(msgspec.Struct, frozen=True):
+class BlockHeader(msgspec.Struct, frozen=True):
     """The header of a block, without its content; `permission` is what the caller may do with it.
 
     `over_limit` is one that a merge made longer than it may be: it can only become shorter.
@@ -39,7 +34,7 @@ class BlockCard(msgspec.Struct, frozen=True):
 class Blocks(msgspec.Struct, frozen=True):
     """Blocks by label, and the labels of those that were deleted and can be restored."""
 
-    items: list[BlockCard]
+    items: list[BlockHeader]
     agent: str
     deleted: list[str] = []
 
@@ -95,7 +90,7 @@ class BlockSection(msgspec.Struct, frozen=True, omit_defaults=True):
 class BlockInfo(msgspec.Struct, frozen=True):
     """A block with its size, fields or sections, checkpoints and shares."""
 
-    card: BlockCard
+    card: BlockHeader
     version: int
     size: int
     fields: list[BlockField]
@@ -143,14 +138,6 @@ class Edited(msgspec.Struct, frozen=True):
     node: str | None = None
 
 
-class BlockDifference(msgspec.Struct, frozen=True):
-    """One path at which two versions of a block differ."""
-
-    path: list[str | int]
-    before: Any
-    after: Any
-
-
 class BlockDiff(msgspec.Struct, frozen=True):
     """The differences of two versions of a block: as lines, and path by path unless it is a text."""
 
@@ -159,17 +146,7 @@ class BlockDiff(msgspec.Struct, frozen=True):
     before: int
     after: int
     text: str
-    changes: list[BlockDifference]
-
-
-class BlockBranch(msgspec.Struct, frozen=True):
-    """A line of edits: its newest version, where it left the others, and whether the block is on it."""
-
-    tip: int
-    fork: int
-    length: int
-    at: datetime
-    current: bool
+    changes: tuple[Difference, ...]
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -187,7 +164,7 @@ class Stretch(msgspec.Struct, frozen=True):
 class BlockBranches(msgspec.Struct, frozen=True):
     """The lines of edits of a block, newest first, and the tree that they make."""
 
-    items: list[BlockBranch]
+    items: list[Branch]
     owner: str
     label: str
     node: int
@@ -289,28 +266,6 @@ class Refusals(msgspec.Struct, frozen=True):
     items: list[Refusal]
 
 
-class MemoryContext(msgspec.Struct, frozen=True):
-    """The memory part of a prompt, its number of tokens, and the blocks in whole, in part or left out."""
-
-    text: str
-    tokens: int
-    shown: list[str]
-    shortened: list[str]
-    cut: list[str]
-
-
-class Hit(msgspec.Struct, frozen=True):
-    """A search result; `marks` are the places of the words in the snippet."""
-
-    kind: str
-    id: str
-    owner: str
-    label: str
-    score: float
-    snippet: str
-    marks: list[tuple[int, int]]
-
-
 class Hits(msgspec.Struct, frozen=True):
     """Search results, the best first."""
 
@@ -341,20 +296,12 @@ class Agents(msgspec.Struct, frozen=True):
     items: list[Agent]
 
 
-class GroupMember(msgspec.Struct, frozen=True):
-    """An agent in a group, and what it is there."""
-
-    agent: str
-    role: str
-    capabilities: list[str]
-
-
 class Group(msgspec.Struct, frozen=True):
     """A group and its members."""
 
     name: str
     description: str
-    members: list[GroupMember]
+    members: tuple[Member, ...]
 
 
 class Groups(msgspec.Struct, frozen=True):
@@ -363,9 +310,9 @@ class Groups(msgspec.Struct, frozen=True):
     items: list[Group]
 
 
-def card_of(found: block.Block) -> BlockCard:
+def header_of(found: Block) -> BlockHeader:
     """Return the header of a block as doors show it."""
-    return BlockCard(
+    return BlockHeader(
         found.id,
         found.owner,
         found.label,
@@ -381,7 +328,7 @@ def card_of(found: block.Block) -> BlockCard:
     )
 
 
-def version_of(found: version.Version) -> BlockVersion:
+def version_of(found: Version) -> BlockVersion:
     """Return a version as doors show it."""
     return BlockVersion(
         found.number,
@@ -398,24 +345,14 @@ def version_of(found: version.Version) -> BlockVersion:
     )
 
 
-class FileTold(msgspec.Struct, frozen=True):
-    """The result of a sync for one file: its block, its version now, and why."""
-
-    label: str
-    owner: str
-    file: str
-    version: int | None
-    why: str
-
-
 class FolderSynced(msgspec.Struct, frozen=True):
     """The result of a folder sync or its dry run; `healthy` without refusals and conflicts."""
 
     folder: str
-    taken: list[FileTold]
-    written: list[FileTold]
-    deleted: list[FileTold]
-    conflicts: list[FileTold]
-    refused: list[FileTold]
+    taken: tuple[FileReport, ...]
+    written: tuple[FileReport, ...]
+    deleted: tuple[FileReport, ...]
+    conflicts: tuple[FileReport, ...]
+    refused: tuple[FileReport, ...]
     healthy: bool
     dry_run: bool = False

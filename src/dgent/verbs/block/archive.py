@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from dgent.errors import InputError, NotFound
-from dgent.verbs.block.answer import ArchiveEntry, Hit, Hits
+from dgent.verbs.block.answer import ArchiveEntry, Hits
 from dgent.verbs.block.library import Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
@@ -56,12 +56,7 @@ async def search(context: Context, ask: SearchArchive) -> Hits:
     """Find archival entries, the best first."""
     library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
-    return Hits(
-        [
-            Hit(each.kind, each.id, each.owner, each.label, each.score, each.snippet, list(each.marks))
-            for each in found
-        ]
-    )
+    return Hits(found)
 
 
 class DeleteEntry(OneEntry):

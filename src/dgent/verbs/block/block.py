@@ -11,15 +11,15 @@ from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.block.answer import (
-    BlockCard,
     BlockField,
+    BlockHeader,
     BlockInfo,
     Blocks,
     BlockSection,
     BlockShare,
     BlockShares,
     BlockText,
-    card_of,
+    header_of,
 )
 from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, content_of, library_of
 from dgent.verbs.context import Context
@@ -57,7 +57,7 @@ class CreateBlock(Ask):
 
 
 @verb("block.create", effect="write", errors=ERRORS, makes=True)
-async def create(context: Context, ask: CreateBlock) -> BlockCard:
+async def create(context: Context, ask: CreateBlock) -> BlockHeader:
     """Make a block, a memory document of an agent."""
     from dgent.blocks.document.template import find_template
     from dgent.blocks.kind import CONSTELLATION
@@ -79,7 +79,7 @@ async def create(context: Context, ask: CreateBlock) -> BlockCard:
         value=first or None,
         owner=CONSTELLATION if ask.shared else None,
     )
-    return card_of(made)
+    return header_of(made)
 
 
 class ListBlocks(Ask):
@@ -94,7 +94,7 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
     library = await library_of(context)
     found = await library.list(kind=ask.kind, shared=ask.shared)
-    return Blocks([card_of(each) for each in found], library.agent, await library.list_deleted())
+    return Blocks([header_of(each) for each in found], library.agent, await library.list_deleted())
 
 
 class GetBlock(OneBlock):
@@ -119,7 +119,7 @@ async def info(context: Context, ask: OneBlock) -> BlockInfo:
     block = await block_of(library, ask)
     size = len(await block.text())
     return BlockInfo(
-        card_of(block),
+        header_of(block),
         block.version,
         size,
         _fields(block.shape),
@@ -152,7 +152,7 @@ class DescribeBlock(OneBlock):
 
 
 @verb("block.describe", effect="write", errors=ERRORS)
-async def describe(context: Context, ask: DescribeBlock) -> BlockCard:
+async def describe(context: Context, ask: DescribeBlock) -> BlockHeader:
     """Change what a block is for, its kind, limit, permission or template."""
     given = {
         name: value
@@ -163,7 +163,7 @@ async def describe(context: Context, ask: DescribeBlock) -> BlockCard:
         raise InputError("there is nothing to change", hint="give --description, --kind, --limit …")
     library = await library_of(context)
     block = await block_of(library, ask)
-    return card_of(await library.describe(block.label, owner=block.owner, **given))
+    return header_of(await library.describe(block.label, owner=block.owner, **given))
 
 
 class Rename(Ask):
@@ -175,31 +175,31 @@ class Rename(Ask):
 
 
 @verb("block.rename", effect="write", errors=ERRORS)
-async def rename(context: Context, ask: Rename) -> BlockCard:
+async def rename(context: Context, ask: Rename) -> BlockHeader:
     """Give a block another label."""
     library = await library_of(context)
     block = await block_of(library, OneBlock(label=ask.label, owner=ask.owner))
-    return card_of(await library.rename(block.label, ask.to, owner=block.owner))
+    return header_of(await library.rename(block.label, ask.to, owner=block.owner))
 
 
 @verb("block.pin", effect="write", errors=ERRORS)
-async def pin(context: Context, ask: OneBlock) -> BlockCard:
+async def pin(context: Context, ask: OneBlock) -> BlockHeader:
     """Keep a working block in the context."""
     library = await library_of(context)
     block = await block_of(library, ask)
-    return card_of(await library.pin(block.label, owner=block.owner))
+    return header_of(await library.pin(block.label, owner=block.owner))
 
 
 @verb("block.unpin", effect="write", errors=ERRORS)
-async def unpin(context: Context, ask: OneBlock) -> BlockCard:
+async def unpin(context: Context, ask: OneBlock) -> BlockHeader:
     """Keep a working block in the context no longer."""
     library = await library_of(context)
     block = await block_of(library, ask)
-    return card_of(await library.pin(block.label, False, owner=block.owner))
+    return header_of(await library.pin(block.label, False, owner=block.owner))
 
 
 @verb("block.archive", effect="write", errors=ERRORS)
-async def archive(context: Context, ask: OneBlock) -> BlockCard:
+async def archive(context: Context, ask: OneBlock) -> BlockHeader:
     """Put a block where only search finds it; not a core block, which is always in the context."""
     library = await library_of(context)
     block = await block_of(library, ask)
@@ -208,7 +208,7 @@ async def archive(context: Context, ask: OneBlock) -> BlockCard:
             f"{block.label!r} is core, which is always in the context",
             hint="`dgent block describe LABEL --kind archival` does it all the same",
         )
-    return card_of(await library.describe(block.label, owner=block.owner, kind="archival"))
+    return header_of(await library.describe(block.label, owner=block.owner, kind="archival"))
 
 
 class ViewBlock(OneBlock, kw_only=True):
@@ -220,11 +220,11 @@ class ViewBlock(OneBlock, kw_only=True):
 
 
 @verb("block.view", effect="write", errors=ERRORS)
-async def view(context: Context, ask: ViewBlock) -> BlockCard:
+async def view(context: Context, ask: ViewBlock) -> BlockHeader:
     """Show only some lines of a long text in the context, from one on."""
     library = await library_of(context)
     block = await block_of(library, ask)
-    return card_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
+    return header_of(await library.view(block.label, ask.start, ask.lines, owner=block.owner))
 
 
 @verb("block.delete", effect="write", errors=ERRORS)
@@ -244,9 +244,9 @@ class RestoreBlock(Ask):
 
 
 @verb("block.restore", effect="write", errors=ERRORS)
-async def restore(context: Context, ask: RestoreBlock) -> BlockCard:
+async def restore(context: Context, ask: RestoreBlock) -> BlockHeader:
     """Bring back the block of a label that was deleted last, with its history."""
-    return card_of(await (await library_of(context)).restore(ask.label, to=ask.to))
+    return header_of(await (await library_of(context)).restore(ask.label, to=ask.to))
 
 
 class UnshareBlock(OneBlock):

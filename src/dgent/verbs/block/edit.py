@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dgent.blocks import errors
 from dgent.blocks.edit.text import replace_by_pattern
 from dgent.errors import InputError
 from dgent.verbs import parse
@@ -19,6 +20,7 @@ from dgent.verbs.block.library import (
     library_of,
     read_json,
 )
+from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, option, verb
 
@@ -41,13 +43,14 @@ class EditInput(OneBlock, kw_only=True):
         return {"message": self.message, "expect": self.expect}
 
 
-async def find_part(context: Context, ask: EditInput) -> tuple[Block, Block | Section]:
-    """The block of a call, and the part of it that is edited."""
+async def _find_part(context: Context, ask: EditInput) -> tuple[Block, Block | Section]:
+    """Return the block of a call, and the part of it that is edited."""
     block = await block_of(await library_of(context), ask)
     return block, block if ask.section is None else block.section(ask.section)
 
 
-async def edited_of(block: Block, node: str | None = None) -> Edited:
+async def _edited_of(block: Block, node: str | None = None) -> Edited:
+    """Return the answer to an edit: the newest version of the block."""
     (newest,) = await block.history(1)
     return Edited(block.owner, block.label, block.limit, version_of(newest), node)
 
@@ -68,25 +71,25 @@ class Append(EditInput, kw_only=True):
 @verb("block.append", effect="append", errors=ERRORS)
 async def append(context: Context, ask: Append) -> Edited:
     """Add to the end of a block: text to a text, an item to a list, an entry to a log."""
-    block, part = await find_part(context, ask)
+    block, part = await _find_part(context, ask)
     added = content_of(ask.text, ask.value)
     if added is None:
         raise InputError("there is nothing to add", hint="give text, or value for an item or an entry")
     if part.document_kind == "text":
         said = await part.text() if ask.line else ""
         await part.append("\n" + added if said and not said.endswith("\n") else added, **ask.options())
-        return await edited_of(block)
-    added = parse.value(ask.text) if ask.text else read_item(part, added)
+        return await _edited_of(block)
+    added = parse.value(ask.text) if ask.text else _read_item(part, added)
     if part.document_kind != "log":
         await part.append(added, **ask.options())
     elif ask.expect is None:
         await part.log(added, message=ask.message)
     else:
         raise InputError("an entry is added whatever the version is", hint="leave out expect")
-    return await edited_of(block)
+    return await _edited_of(block)
 
 
-def read_item(part: Block | Section, value: Any) -> Any:
+def _read_item(part: Block | Section, value: Any) -> Any:
     """Return a value as an item or an entry: one that has fields may come as JSON text."""
     return read_json(value) if part.shape.fields else value
 
@@ -101,9 +104,9 @@ class Write(EditInput, kw_only=True):
 @verb("block.write", effect="write", errors=ERRORS)
 async def write(context: Context, ask: Write) -> Edited:
     """Replace all that a text says."""
-    block, part = await find_part(context, ask)
+    block, part = await _find_part(context, ask)
     await part.write(ask.text, **ask.options())
-    return await edited_of(block)
+    return await _edited_of(block)
 
 
 class Replace(EditInput, kw_only=True):
@@ -122,13 +125,13 @@ async def replace(context: Context, ask: Replace) -> Edited:
     """Replace part of a text, at the first place, at all of them or at one."""
     if ask.all and ask.nth is not None:
         raise InputError("all places, or one?", hint="give --all or --nth")
-    block, part = await find_part(context, ask)
+    block, part = await _find_part(context, ask)
     which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
     if ask.regex:
         await replace_by_pattern(part, ask.old, ask.new, which, **ask.options())
     else:
         await part.replace(ask.old, ask.new, which=which, **ask.options())
-    return await edited_of(block)
+    return await _edited_of(block)
 
 
 class Patch(EditInput, kw_only=True):
@@ -141,9 +144,9 @@ class Patch(EditInput, kw_only=True):
 @verb("block.patch", effect="write", errors=ERRORS)
 async def patch(context: Context, ask: Patch) -> Edited:
     """Apply a unified difference to a text; every line of its context must be there."""
-    block, part = await find_part(context, ask)
+    block, part = await _find_part(context, ask)
     await part.patch(ask.patch, **ask.options())
-    return await edited_of(block)
+    return await _edited_of(block)
 
 
 class EditLines(EditInput, kw_only=True):
@@ -160,6 +163,215 @@ class EditLines(EditInput, kw_only=True):
 @verb("block.edit", effect="write", errors=ERRORS)
 async def edit(context: Context, ask: EditLines) -> Edited:
     """Replace some lines of a text by others."""
-    block, part = await find_part(context, ask)
+    block, part = await _find_part(context, ask)
     await part.edit_range(ask.start, ask.end, ask.text, **ask.options())
-    return await edited_of(block)
+    return await _edited_of(block)
+
+
+# -- fields, items and nodes ------------------------------------------------------------------
+
+Place = Annotated[int, argument("the place of an item as it is shown, from 1; -1 is the last")]
+Node = Annotated[str, argument("the id of a node of a tree")]
+Value = Annotated[Any, argument("the value; JSON for what is not a text")]
+Parent = Annotated[str | None, option("the id of the node it goes below; the top if left out")]
+AtPlace = Annotated[int | None, option("the place it gets, from 1; the end if left out")]
+
+
+class ClearField(EditInput, kw_only=True):
+    """Input of `block.clear-field`."""
+
+    field: Annotated[str, argument("the name of a field")]
+
+
+class SetField(ClearField, kw_only=True):
+    """Input of `block.set-field` and `block.append-to-field`."""
+
+    value: Value
+
+
+@verb("block.set-field", effect="write", errors=ERRORS)
+async def set_field(context: Context, ask: SetField) -> Edited:
+    """Set a field of a map."""
+    block, part = await _find_part(context, ask)
+    value = ask.value
+    if part.document_kind == "map" and part.shape.field(ask.field).type not in ("text", "any", "timestamp"):
+        value = read_json(value)
+    await part.set_field(ask.field, value, **ask.options())
+    return await _edited_of(block)
+
+
+@verb("block.clear-field", effect="write", errors=ERRORS)
+async def clear_field(context: Context, ask: ClearField) -> Edited:
+    """Give a field of a map its default again."""
+    block, part = await _find_part(context, ask)
+    await part.clear_field(ask.field, **ask.options())
+    return await _edited_of(block)
+
+
+@verb("block.append-to-field", effect="append", errors=ERRORS)
+async def append_to_field(context: Context, ask: SetField) -> Edited:
+    """Add an item to the end of a field that is a list."""
+    block, part = await _find_part(context, ask)
+    await part.append_to_field(ask.field, ask.value, **ask.options())
+    return await _edited_of(block)
+
+
+class RemoveFromField(ClearField, kw_only=True):
+    """Input of `block.remove-from-field`."""
+
+    place: Place
+
+
+@verb("block.remove-from-field", effect="write", errors=ERRORS)
+async def remove_from_field(context: Context, ask: RemoveFromField) -> Edited:
+    """Remove an item of a field that is a list."""
+    block, part = await _find_part(context, ask)
+    await part.remove_from_field(ask.field, _index_of(ask.place), **ask.options())
+    return await _edited_of(block)
+
+
+class IncrementBlock(EditInput, kw_only=True):
+    """Input of `block.increment`."""
+
+    field: Annotated[str | None, argument("the name of a field; left out for a counter")] = None
+    amount: Annotated[int, option("how much to add; may be below 0")] = 1
+
+
+def only_adding(ask: IncrementBlock) -> Effect | None:
+    """Return the lighter effect of adding; taking away changes what others counted."""
+    return "append" if ask.amount >= 0 else None
+
+
+@verb("block.increment", effect="write", errors=ERRORS, lighter=only_adding)
+async def increment(context: Context, ask: IncrementBlock) -> Edited:
+    """Add to a counter, or to a field that is one."""
+    block, part = await _find_part(context, ask)
+    await part.increment(ask.field, ask.amount, **ask.options())
+    return await _edited_of(block)
+
+
+class InsertItem(EditInput, kw_only=True):
+    """Input of `block.insert-item`."""
+
+    value: Value
+    place: AtPlace = None
+
+
+@verb("block.insert-item", effect="append", errors=ERRORS)
+async def insert_item(context: Context, ask: InsertItem) -> Edited:
+    """Put an item into a list."""
+    block, part = await _find_part(context, ask)
+    await part.insert_item(_read_item(part, ask.value), _optional_index(ask.place), **ask.options())
+    return await _edited_of(block)
+
+
+class DeleteItem(EditInput, kw_only=True):
+    """Input of `block.delete-item`."""
+
+    place: Place
+
+
+class SetItem(DeleteItem, kw_only=True):
+    """Input of `block.set-item`."""
+
+    value: Value
+
+
+@verb("block.set-item", effect="write", errors=ERRORS)
+async def set_item(context: Context, ask: SetItem) -> Edited:
+    """Change an item of a list."""
+    block, part = await _find_part(context, ask)
+    await part.set_item(_index_of(ask.place), _read_item(part, ask.value), **ask.options())
+    return await _edited_of(block)
+
+
+class MoveItem(DeleteItem, kw_only=True):
+    """Input of `block.move-item`."""
+
+    to: Annotated[int, argument("its new place, from 1")]
+
+
+@verb("block.move-item", effect="write", errors=ERRORS)
+async def move_item(context: Context, ask: MoveItem) -> Edited:
+    """Move an item of a list to another place."""
+    block, part = await _find_part(context, ask)
+    await part.move_item(_index_of(ask.place), _index_of(ask.to), **ask.options())
+    return await _edited_of(block)
+
+
+@verb("block.delete-item", effect="write", errors=ERRORS)
+async def delete_item(context: Context, ask: DeleteItem) -> Edited:
+    """Remove an item of a list."""
+    block, part = await _find_part(context, ask)
+    await part.delete_item(_index_of(ask.place), **ask.options())
+    return await _edited_of(block)
+
+
+class AddNode(EditInput, kw_only=True):
+    """Input of `block.add-node`."""
+
+    value: Value
+    parent: Parent = None
+    place: AtPlace = None
+
+
+@verb("block.add-node", effect="append", errors=ERRORS)
+async def add_node(context: Context, ask: AddNode) -> Edited:
+    """Put a node into a tree; the answer has its id."""
+    block, part = await _find_part(context, ask)
+    node = await part.add_node(read_json(ask.value), ask.parent, _optional_index(ask.place), **ask.options())
+    return await _edited_of(block, node)
+
+
+class DeleteNode(EditInput, kw_only=True):
+    """Input of `block.delete-node`."""
+
+    node: Node
+
+
+class SetNode(DeleteNode, kw_only=True):
+    """Input of `block.set-node`."""
+
+    value: Value
+
+
+@verb("block.set-node", effect="write", errors=ERRORS)
+async def set_node(context: Context, ask: SetNode) -> Edited:
+    """Change a node of a tree."""
+    block, part = await _find_part(context, ask)
+    await part.set_node(ask.node, read_json(ask.value), **ask.options())
+    return await _edited_of(block)
+
+
+class MoveNode(DeleteNode, kw_only=True):
+    """Input of `block.move-node`."""
+
+    parent: Parent = None
+    place: AtPlace = None
+
+
+@verb("block.move-node", effect="write", errors=ERRORS)
+async def move_node(context: Context, ask: MoveNode) -> Edited:
+    """Move a node of a tree below another one."""
+    block, part = await _find_part(context, ask)
+    await part.move_node(ask.node, ask.parent, _optional_index(ask.place), **ask.options())
+    return await _edited_of(block)
+
+
+@verb("block.delete-node", effect="write", errors=ERRORS)
+async def delete_node(context: Context, ask: DeleteNode) -> Edited:
+    """Remove a node of a tree."""
+    block, part = await _find_part(context, ask)
+    await part.delete_node(ask.node, **ask.options())
+    return await _edited_of(block)
+
+
+def _index_of(place: int) -> int:
+    """Turn a place as it is shown, from 1, or -1 from the end, into an index."""
+    if place == 0:
+        raise errors.NoMatch("there is no place 0", hint="places are counted from 1, or -1 from the end")
+    return place - 1 if place > 0 else place
+
+
+def _optional_index(place: int | None) -> int | None:
+    return None if place is None else _index_of(place)

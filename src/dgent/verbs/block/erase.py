@@ -6,7 +6,7 @@ from typing import Annotated
 
 from dgent.errors import InputError
 from dgent.verbs import parse
-from dgent.verbs.block.answer import BlockCard, BlockCompacted, Redacted, card_of
+from dgent.verbs.block.answer import BlockCompacted, BlockHeader, Redacted, header_of
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Message, OneBlock, block_of, library_of
 from dgent.verbs.context import Context
@@ -60,11 +60,11 @@ class Retain(OneBlock, kw_only=True):
 
 
 @verb("block.retain", effect="destroy", errors=ERRORS)
-async def retain(context: Context, ask: Retain) -> BlockCard:
+async def retain(context: Context, ask: Retain) -> BlockHeader:
     """Keep only so many of a block's newest versions from now on, and those with a checkpoint."""
     library = await library_of(context)
     block = await block_of(library, ask)
-    return card_of(await library.retain(block.label, ask.keep, owner=block.owner))
+    return header_of(await library.retain(block.label, ask.keep, owner=block.owner))
 
 
 class Drop(OneBlock, kw_only=True):

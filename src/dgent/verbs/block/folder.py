@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from dgent.errors import Busy, Denied, InputError, StorageFull
-from dgent.verbs.block.answer import FileTold, FolderSynced
+from dgent.verbs.block.answer import FolderSynced
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
 
 if TYPE_CHECKING:
-    from dgent.blocks import FileReport
+    pass
 
 
 class Sync(Ask):
@@ -29,16 +29,7 @@ async def sync(context: Context, ask: Sync) -> FolderSynced:
     library = await library_of(context)
     done = await library.sync(ask.folder, by=ask.by, dry_run=ask.dry_run)
     return FolderSynced(
-        done.folder,
-        _files_of(done.taken),
-        _files_of(done.written),
-        _files_of(done.deleted),
-        _files_of(done.conflicts),
-        _files_of(done.refused),
+        *(done.folder, done.taken, done.written, done.deleted, done.conflicts, done.refused),
         healthy=not done.conflicts and not done.refused,
         dry_run=done.dry_run,
     )
-
-
-def _files_of(reports: tuple[FileReport, ...]) -> list[FileTold]:
-    return [FileTold(each.label, each.owner, each.file, each.version, each.why) for each in reports]

@@ -9,10 +9,8 @@ from dgent.blocks import errors
 from dgent.errors import InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.block.answer import (
-    BlockBranch,
     BlockBranches,
     BlockDiff,
-    BlockDifference,
     BlockText,
     BlockVersions,
     Checkpoint,
@@ -67,8 +65,7 @@ async def diff(context: Context, ask: DiffBlock) -> BlockDiff:
     before = None if ask.before is None else await _number(block, ask.before)
     after = None if ask.after is None else await _number(block, ask.after)
     found = await block.diff(before, after)
-    changes = [BlockDifference(list(each.path), each.before, each.after) for each in found.changes]
-    return BlockDiff(block.owner, block.label, found.before, found.after, found.text, changes)
+    return BlockDiff(block.owner, block.label, found.before, found.after, found.text, found.changes)
 
 
 class At(OneBlock, kw_only=True):
@@ -150,13 +147,9 @@ async def visit(context: Context, ask: Visit) -> Edited:
 async def branches(context: Context, ask: OneBlock) -> BlockBranches:
     """Show the tree of edits that undo has made of a block's history."""
     block = await block_of(await library_of(context), ask)
-    found = [
-        BlockBranch(each.tip, each.fork, each.length, each.at, each.current)
-        for each in await block.branches()
-    ]
     versions = (await block.history())[::-1]
     here = versions[-1].node if versions else 0
-    return BlockBranches(found, block.owner, block.label, here, stretches(versions))
+    return BlockBranches(await block.branches(), block.owner, block.label, here, stretches(versions))
 
 
 def stretches(versions: Sequence[Version]) -> list[Stretch]:

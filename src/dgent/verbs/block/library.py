@@ -38,12 +38,12 @@ class OneBlock(Ask):
 
 
 async def library_of(context: Context) -> Library:
-    """The library of the agent that calls, with the caller's trust, and whoever is there to be asked."""
+    """Return the library of the calling agent, with its trust and its way to ask for consent."""
     if context.library is not None:
         return context.library
     universe = await context.universe()
     caller = context.caller
-    # Only who speaks for the partner acts as whoever the store was opened for.
+    # Only a caller that speaks for the partner acts as the author that the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id
     return blocks.Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
 

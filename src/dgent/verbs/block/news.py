@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from dgent.blocks import Context as MemoryContext
 from dgent.errors import InputError
 from dgent.verbs import parse
 from dgent.verbs.block.answer import (
@@ -11,9 +12,7 @@ from dgent.verbs.block.answer import (
     BlockActivity,
     BlockNotice,
     BlockNotices,
-    Hit,
     Hits,
-    MemoryContext,
     Refusal,
     Refusals,
 )
@@ -104,8 +103,7 @@ class Render(Ask):
 async def render(context: Context, ask: Render) -> MemoryContext:
     """Show the memory part of an agent's prompt."""
     library = await library_of(context)
-    made = await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
-    return MemoryContext(made.text, made.tokens, list(made.shown), list(made.shortened), list(made.cut))
+    return await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
 
 
 class SearchBlocks(Ask):
@@ -125,9 +123,4 @@ async def search(context: Context, ask: SearchBlocks) -> Hits:
     """Find words in the blocks and archival entries that an agent may see."""
     library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner, tags=ask.tag)
-    return Hits(
-        [
-            Hit(each.kind, each.id, each.owner, each.label, each.score, each.snippet, list(each.marks))
-            for each in found
-        ]
-    )
+    return Hits(found)

@@ -1,0 +1,1 @@
+"""Verbs of the cupboard: crumbs, trails, links, properties, stashes, metadata."""

@@ -162,7 +162,7 @@ class Trails(msgspec.Struct, frozen=True):
     items: list[Trail]
 
 
-class Member(Crumb, frozen=True, kw_only=True):
+class TrailCrumb(Crumb, frozen=True, kw_only=True):
     """A work item of a trail; `parents` are the ids of those it comes after."""
 
     parents: list[str] = []
@@ -194,8 +194,8 @@ class WholeTrail(Trail, frozen=True, kw_only=True):
     """An exploration with its work items and stashes; `kept` are those that outlived it."""
 
     branches_from: Neighbour | None = None
-    crumbs: list[Member] = []
-    kept: list[Member] = []
+    crumbs: list[TrailCrumb] = []
+    kept: list[TrailCrumb] = []
     removed: int = 0
     stashes: list[Stash] = []
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dgent.cupboard import Crumb, Cupboard
     from dgent.cupboard.definition import Definition, Definitions
 
+TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
 SHORTEST = 4  # letters of an id that are enough to look for it
 
 CrumbId = "the crumb's id, the beginning of it, or its name"

@@ -16,8 +16,6 @@ from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
-TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
-
 
 class AddLink(Ask):
     """Input of `link.add`."""
@@ -34,8 +32,8 @@ async def add(context: Context, ask: AddLink) -> Link:
     ends = ENDS[ask.type]
     made = LinkEntity(
         ask.type,
-        await input.id_of(cupboard, TABLES[ends.start], ask.from_id),
-        await input.id_of(cupboard, TABLES[ends.end], ask.to_id),
+        await input.id_of(cupboard, input.TABLES[ends.start], ask.from_id),
+        await input.id_of(cupboard, input.TABLES[ends.end], ask.to_id),
     )
     await cupboard.links.set(None, made)
     return (await _links_of(cupboard, [made]))[0]
@@ -77,7 +75,7 @@ async def _links_of(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Lin
 async def _anything(cupboard: Cupboard, given: str) -> str:
     """Return the id of a crumb, a trail or a stash."""
     problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
-    for table in TABLES.values():
+    for table in input.TABLES.values():
         try:
             return await input.id_of(cupboard, table, given)
         except NotFound as error:

@@ -19,7 +19,6 @@ from dgent.verbs.cupboard.answer import (
     Value,
     property_of,
 )
-from dgent.verbs.cupboard.link import TABLES
 from dgent.verbs.registry import Ask, argument, option, verb
 
 Name = Annotated[str, argument("the property's name or id", complete="property")]
@@ -69,7 +68,7 @@ async def list_(context: Context, ask: ListProperties) -> Properties:
 async def _of(cupboard: Cupboard, property: str, id: str) -> tuple[Definition, Any]:
     """Return a property, and the crumb, trail or stash of the call."""
     defined = (await cupboard.definitions()).find_any(property)
-    return defined, await input.find_entity(cupboard, TABLES[defined.scope], id)
+    return defined, await input.find_entity(cupboard, input.TABLES[defined.scope], id)
 
 
 class GetProperty(Ask):
@@ -98,7 +97,7 @@ async def set_(context: Context, ask: SetProperty) -> Value:
     cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
     entity.set_property(defined.id, input.parse_value(defined, ask.value))
-    await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
+    await cupboard.table(input.TABLES[defined.scope]).set(entity.id, entity)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 
@@ -108,7 +107,7 @@ async def clear(context: Context, ask: GetProperty) -> Value:
     cupboard = await input.cupboard_of(context)
     defined, entity = await _of(cupboard, ask.name, ask.id)
     entity.clear_property(defined.id)
-    await cupboard.table(TABLES[defined.scope]).set(entity.id, entity)
+    await cupboard.table(input.TABLES[defined.scope]).set(entity.id, entity)
     return Value(entity.id, defined.name, entity.readable()[defined.name])
 
 

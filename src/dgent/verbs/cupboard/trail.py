@@ -11,10 +11,10 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Ended,
-    Member,
     Neighbour,
     Removed,
     Trail,
+    TrailCrumb,
     Trails,
     WholeTrail,
     crumb_fields,
@@ -112,11 +112,11 @@ async def _branch(cupboard: Cupboard, trail: TrailEntity) -> Neighbour | None:
     return None
 
 
-async def _members(cupboard: Cupboard, **filters: Any) -> list[Member]:
+async def _members(cupboard: Cupboard, **filters: Any) -> list[TrailCrumb]:
     """Return crumbs, oldest first, each with its parents."""
     crumbs = list(reversed(await cupboard.crumbs.fetch(filters)))
     parents = await input.parents_of(cupboard, [crumb.id for crumb in crumbs])
-    return [Member(**crumb_fields(crumb), parents=parents.get(crumb.id, [])) for crumb in crumbs]
+    return [TrailCrumb(**crumb_fields(crumb), parents=parents.get(crumb.id, [])) for crumb in crumbs]
 
 
 class SetTrail(OneTrail):

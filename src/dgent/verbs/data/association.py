@@ -25,7 +25,7 @@ class Associate(Ask):
     weight: Annotated[float, option("how strong it is")] = 1.0
 
 
-class Association(msgspec.Struct, frozen=True):
+class RecordLink(msgspec.Struct, frozen=True):
     """A link from one record to another."""
 
     id: str
@@ -36,14 +36,14 @@ class Association(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class Associations(msgspec.Struct, frozen=True):
+class RecordLinks(msgspec.Struct, frozen=True):
     """Links of a record."""
 
-    items: list[Association]
+    items: list[RecordLink]
 
 
 @verb("data.associate", effect="write", errors=(InputError, NotFound))
-async def associate(context: Context, ask: Associate) -> Association:
+async def associate(context: Context, ask: Associate) -> RecordLink:
     """Link two records."""
     u = await context.universe()
     a, b = (await find_record(u, ask.a)).id, (await find_record(u, ask.b)).id
@@ -58,11 +58,11 @@ class Associated(Ask):
 
 
 @verb("data.associated", effect="read", errors=(NotFound,))
-async def associated(context: Context, ask: Associated) -> Associations:
+async def associated(context: Context, ask: Associated) -> RecordLinks:
     """List the links of a record."""
     u = await context.universe()
     id = (await find_record(u, ask.id)).id
-    return Associations([_link(link) for link in await u.associated(id, ask.kind)])
+    return RecordLinks([_link(link) for link in await u.associated(id, ask.kind)])
 
 
 class FollowParents(Ask):
@@ -79,6 +79,6 @@ async def chain(context: Context, ask: FollowParents) -> Records:
     return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
 
 
-def _link(link: Crystal[relation.Association]) -> Association:
+def _link(link: Crystal[relation.Association]) -> RecordLink:
     value = link.value
-    return Association(link.id, value.a, value.b, value.kind, value.weight, link.created_at)
+    return RecordLink(link.id, value.a, value.b, value.kind, value.weight, link.created_at)

@@ -81,7 +81,7 @@ async def _versions(u: Universe, id: str, limit: int | None = None) -> list[Vers
     return versions
 
 
-class Difference(msgspec.Struct, frozen=True):
+class RecordDifference(msgspec.Struct, frozen=True):
     """One path at which two versions differ; an absent value is left out of the JSON."""
 
     path: str
@@ -89,13 +89,13 @@ class Difference(msgspec.Struct, frozen=True):
     new: Any = msgspec.UNSET
 
 
-class Diff(msgspec.Struct, frozen=True):
+class RecordDiff(msgspec.Struct, frozen=True):
     """The differences of two versions of a record: path by path, and as text lines."""
 
     id: str
     old_rev: int
     new_rev: int
-    differences: list[Difference]
+    differences: list[RecordDifference]
     unified: list[str]
 
 
@@ -108,7 +108,7 @@ class Between(Ask):
 
 
 @verb("data.diff", effect="read", errors=(NotFound, HistoryGone))
-async def diff(context: Context, ask: Between) -> Diff:
+async def diff(context: Context, ask: Between) -> RecordDiff:
     """Show how two versions of a record differ."""
     u = await context.universe()
     versions = {version.rev: version for version in await _versions(u, ask.id)}
@@ -123,7 +123,7 @@ async def diff(context: Context, ask: Between) -> Diff:
     for name in [*before.keys() & after.keys()]:
         if name != "data" and before[name] == after[name]:
             del before[name], after[name]
-    return Diff(
+    return RecordDiff(
         versions[new].id,
         old,
         new,
@@ -142,7 +142,7 @@ def _comparable(version: Version) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value not in (None, [])}
 
 
-def _differences(old: Any, new: Any, at: str) -> Iterator[Difference]:
+def _differences(old: Any, new: Any, at: str) -> Iterator[RecordDifference]:
     """List the smallest differences: maps are compared by key, lists by position."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
@@ -153,7 +153,7 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[Difference]:
             here, there = ([*each, *[msgspec.UNSET] * (place + 1 - len(each))][place] for each in (old, new))
             yield from _differences(here, there, f"{at}.{place}")
     elif type(old) is not type(new) or old != new:
-        yield Difference(at, old, new)
+        yield RecordDifference(at, old, new)
 
 
 def _diff_lines(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> list[str]:
@@ -178,7 +178,7 @@ class Touched(msgspec.Struct, frozen=True):
     before: Record | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """One commit in the log; without a number when it is `provisional`, because the store is unavailable."""
 
     seq: int | None
@@ -194,7 +194,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Log(msgspec.Struct, frozen=True):
     """Commits; `first_seq` is the oldest that is still kept, and `work` the work in progress."""
 
-    items: list[Entry]
+    items: list[LogEntry]
     first_seq: int = 0
     work: Work | None = None
 
@@ -222,7 +222,7 @@ async def log(context: Context, ask: Back) -> Log:
     if ask.since is not None:
         # Commit times never go back, so what is older lies before one commit.
         first = max(first, await u.backend.seq_at(parse.moment(ask.since, "since")) + 1)
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     while end > first and len(entries) < ask.limit:
         start = max(first - 1, end - 1 - WINDOW)
         entries += [
@@ -236,10 +236,10 @@ async def log(context: Context, ask: Back) -> Log:
     return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
 
 
-def entry_of(change: Change) -> Entry:
+def entry_of(change: Change) -> LogEntry:
     """Return a commit as doors show it."""
     items = [_item_of(item, change.author) for item in change.items]
-    return Entry(
+    return LogEntry(
         change.seq,
         change.at,
         change.author,
@@ -270,7 +270,7 @@ def _is_wanted(change: Any, ask: Back) -> bool:
     )
 
 
-class WholeCommit(Entry, frozen=True):
+class WholeCommit(LogEntry, frozen=True):
     """One commit, drawn with its records whole."""
 
 
@@ -342,7 +342,7 @@ class Watch(FindRecords):
 
 
 @verb("data.watch", effect="read", errors=(HistoryGone, InputError))
-async def watch(context: Context, ask: Watch) -> AsyncIterator[Entry]:
+async def watch(context: Context, ask: Watch) -> AsyncIterator[LogEntry]:
     """Follow commits as they happen."""
     u = await context.universe()
     if ask.as_of is not None:

@@ -1,0 +1,1 @@
+"""Verbs of stores, constellations, forks and settings."""

@@ -22,7 +22,7 @@ from dgent.verbs import room
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
-from dgent.verbs.data.history import Back, Entry, Log, log
+from dgent.verbs.data.history import Back, Log, LogEntry, log
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
@@ -50,7 +50,7 @@ class Status(msgspec.Struct, frozen=True):
     seq: int
     size_bytes: int
     schemas: list[Kind]
-    commits: list[Entry]
+    commits: list[LogEntry]
     pending: int = 0
     conflicts: int = 0
     work: Work | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from dgent.blocks import Context
 from dgent.doors.cli.draw.history import draw_diff_lines
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
@@ -95,7 +98,7 @@ def draw_name(owner: str, label: str, paint: Paint) -> str:
     return f"{paint.dim(owner + '/')}{paint(label, fg='yellow', bold=True)}"
 
 
-def draw_block(found: answer.BlockCard, paint: Paint) -> Lines:
+def draw_block(found: answer.BlockHeader, paint: Paint) -> Lines:
     """Draw the header of a block."""
     head = f"{draw_name(found.owner, found.label, paint)}  {draw_kind(found.kind, paint)}"
     head += f" {paint(found.document)}"
@@ -135,12 +138,12 @@ def draw_blocks(found: answer.Blocks, paint: Paint) -> Lines:
     return lines
 
 
-def _marks(found: answer.BlockCard, paint: Paint) -> str:
+def _marks(found: answer.BlockHeader, paint: Paint) -> str:
     pinned = paint.dim(" pinned") if found.pinned else ""
     return pinned + (paint(" over its limit", fg="red") if found.over_limit else "")
 
 
-def _foreign(found: answer.BlockCard, paint: Paint) -> str:
+def _foreign(found: answer.BlockHeader, paint: Paint) -> str:
     return f"{paint.dim(found.owner + '/')}{paint(found.label, fg='yellow')}"
 
 
@@ -230,7 +233,7 @@ def draw_refusals(found: answer.Refusals, paint: Paint) -> Lines:
     return table(paint, ("when", "who", "wanted", "block", "why not"), rows) or [paint.dim("nothing refused")]
 
 
-def draw_context(found: answer.MemoryContext, paint: Paint) -> Lines:
+def draw_context(found: Context, paint: Paint) -> Lines:
     """Draw the memory part of a prompt, and which blocks it has."""
     lines = draw_text_lines(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
     parts = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
@@ -249,7 +252,7 @@ def draw_hits(found: answer.Hits, paint: Paint) -> Lines:
     return lines or [paint.dim("nothing found")]
 
 
-def highlight(snippet: str, marks: list[tuple[int, int]], paint: Paint) -> str:
+def highlight(snippet: str, marks: Iterable[tuple[int, int]], paint: Paint) -> str:
     """Return a text with the marked places in a colour."""
     parts, end = [], 0
     for start, stop in marks:

@@ -272,13 +272,13 @@ def draw_whole_trail(found: answer.WholeTrail, paint: Paint) -> Lines:
     return lines + (["", *draw_stash_table(found.stashes, paint)] if found.stashes else [])
 
 
-def draw_tree(members: list[answer.Member], paint: Paint) -> Lines:
+def draw_tree(members: list[answer.TrailCrumb], paint: Paint) -> Lines:
     """Draw crumbs below their parents; one with several parents is below the first."""
     names = shorten_ids([each.id for each in members])
     above = {each.id: next((id for id in each.parents if id in names), "") for each in members}
     for each in members:
         _untie(each.id, above)
-    children: dict[str, list[answer.Member]] = {}
+    children: dict[str, list[answer.TrailCrumb]] = {}
     for each in members:
         children.setdefault(above[each.id], []).append(each)
     lines: Lines = []
@@ -293,7 +293,7 @@ def draw_tree(members: list[answer.Member], paint: Paint) -> Lines:
     return lines
 
 
-def _draw_member(found: answer.Member, above: str, names: dict[str, str], paint: Paint) -> str:
+def _draw_member(found: answer.TrailCrumb, above: str, names: dict[str, str], paint: Paint) -> str:
     """Draw one crumb of a tree, with the parents that it is not drawn below."""
     also = [names.get(id, id) for id in found.parents if id != above]
     line = f"{draw_state(found.state, paint)} {paint(found.name)}"

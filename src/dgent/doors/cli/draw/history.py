@@ -17,7 +17,7 @@ Lines = list[str]
 _OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
 
 
-def draw_entry(found: history.Entry, paint: Paint, whole: bool = True) -> Lines:
+def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lines:
     """Draw one commit; unless `whole`, only its first items."""
     number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
     name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
@@ -83,7 +83,7 @@ def draw_versions(found: history.Editions, paint: Paint) -> Lines:
     return table(paint, ("rev", "commit", "when", "by", "data"), rows)
 
 
-def draw_diff(found: history.Diff, paint: Paint) -> Lines:
+def draw_diff(found: history.RecordDiff, paint: Paint) -> Lines:
     """Draw the differences of two versions."""
     revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
     head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
