@@ -18,7 +18,7 @@ from dgent.errors import InputError, QueryError
 from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.path import Path, read
-from dgent.model.where import NOTHING, All, WhereParser, form, path_of, refusal
+from dgent.model.where import NOTHING, All, WhereParser, form, may_hold, path_of, refusal
 
 MAX_LIMIT = 2**62
 
@@ -96,6 +96,12 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if not test(found):
                 return False
         return True
+
+    def may_match(self, datum: Datum) -> bool:
+        """Return whether a record does not match, but could if it had the fields that it lacks."""
+        if self.matches(datum) or not all(check(datum) for check in _envelope_checks(self)):
+            return False
+        return may_hold(self.filter, datum.data)
 
     def order_key(self, data: Any) -> bytes:
         """Return the sort key of data in the order of this query; empty when the time alone decides."""
