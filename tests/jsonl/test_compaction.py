@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgent.errors import StorageError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Put
 from dgent.store.jsonl.backend import JSONLBackend
@@ -160,3 +162,25 @@ async def _run(steps: list[Step], history: bool) -> None:
 @given(steps=st.lists(writes, min_size=8, max_size=25))
 def test_compaction_changes_no_answer(steps: list[Step], history: bool) -> None:
     asyncio.run(_run(steps, history))
+
+
+async def test_a_compaction_among_commits_that_fail_is_done_once(tmp_path: Path) -> None:
+    async with opened(tmp_path / "s") as store:
+        await put(store, typed_record("a"))
+        files, writer = store.kernel.folder._open, store._require_open().writer
+        whole = files["note.jsonl"]
+        files["note.jsonl"] = os.open(tmp_path / "s" / "note.jsonl", os.O_RDONLY), whole[1]
+        with writer.lock:  # what is handed in meanwhile is one transaction
+            first = asyncio.ensure_future(store._write(lambda ledger: None))
+            await asyncio.sleep(0.1)
+            good, bad = (asyncio.ensure_future(put(store, each)) for each in (record("b"), typed_record("c")))
+            await asyncio.sleep(0.1)
+            done = asyncio.ensure_future(store.rewrite(history=True))
+            await asyncio.sleep(0.1)
+        await first
+        assert (await good).seq == 2
+        with pytest.raises(StorageError):
+            await bad
+        assert (await done).lines == 2
+        os.close(whole[0])
+        assert await data_of(store, "a", "b", "c") == [{"n": 0}, {"n": 0}, None]

@@ -16,6 +16,7 @@ from dgent.store.jsonl.folder import Format, Stamp
 from dgent.store.sqlite.kernel import SQLiteKernel
 
 VERSION = 4  # of the tables below and the rows derived from lines; a cache of another version is rebuilt
+LINES = 256  # so many wait at most
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 
 _TABLES = """
@@ -220,6 +221,8 @@ class Cache:
     def add_lines(self, lines: Iterable[CachedLine]) -> None:
         """Record lines, with the rows that wait."""
         self._new_lines += lines
+        if len(self._new_lines) >= LINES:
+            self.flush()
 
     def find_newest_line(self, record_key: int) -> CachedLine | None:
         """Return the line of a record's newest version."""

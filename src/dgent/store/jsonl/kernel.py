@@ -139,6 +139,7 @@ class JSONLKernel:
     def rollback(self) -> None:
         """Undo the transaction, in the files too."""
         self._recorder.take_changes()
+        self.wanted = None
         if not self.writing and self.store.connection.get_autocommit():
             return  # it never began; held commits stay held
         try:

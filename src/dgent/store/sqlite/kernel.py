@@ -1,4 +1,4 @@
-"""The SQLite engine's primitives: every SQL text of the engine is a constant of this file."""
+"""The SQLite engine's primitives: its reads, its writes, and their SQL."""
 
 from __future__ import annotations
 
@@ -391,8 +391,7 @@ class SQLiteKernel(SQLiteReading):
 
     def notice_others(self) -> bool:
         """Load what other processes wrote; return whether they wrote."""
-        found: Any = self._at_once("PRAGMA data_version").fetchall()
-        version: int = found[0][0]
+        version: Any = self._at_once("PRAGMA data_version").fetchall()[0][0]
         if version == self._data_version:
             return False
         self.refresh()
