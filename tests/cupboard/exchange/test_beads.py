@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, NotFound
-from dgent.exchange.foreign.beads import export_beads, import_beads
+from dgent.exchange.foreign import export_beads, import_beads
 from tests.cupboard.exchange.folders import held, values
 from tests.soak import times
 
