@@ -77,7 +77,8 @@ class Block(Editable):
         return self
 
     def _part(self) -> Part:
-        return Part(self.shape, self.limit, repr(self.label))
+        header = self._header.value
+        return Part(self.shape, header.limit, header.label)
 
     # -- properties ---------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class BlockRoom(Room):
 
     async def describer(self, universe: Universe, agent: str) -> Describer:
         """Return what describes commits to an agent: those of blocks it may see, and of its archive."""
-        from dgent.blocks.context.describe import BlockDescriber
+        from dgent.blocks.context.activity import BlockDescriber
 
         return await BlockDescriber.load(universe, agent)
 
@@ -57,7 +57,7 @@ class BlockRoom(Room):
 
     async def scope(self, universe: Universe, principal: Principal) -> Scope:
         """Return what an agent sees: its own blocks, shared and common ones, and its own archive."""
-        from dgent.blocks.access.rule import find_scope
+        from dgent.blocks.access.actor import find_scope
 
         return await find_scope(universe, principal)
 

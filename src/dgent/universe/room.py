@@ -34,7 +34,7 @@ class Name(NamedTuple):
 
 
 class Action(NamedTuple):
-    """An action of a commit on one thing of a room: its author, the operation, and the name of the thing.
+    """One thing that a commit did in a room: the author, the operation, and the name of what it changed.
 
     `owner`, `version` and `message` are empty where things of this kind have none.
     """

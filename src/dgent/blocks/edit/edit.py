@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from dgent.blocks import errors
 from dgent.blocks.document.document import Document
@@ -12,7 +13,7 @@ from dgent.blocks.document.shape import BODY, Shape, container
 Change = Callable[[Document], None]
 
 
-class Edit(NamedTuple):
+class Edit(msgspec.Struct, frozen=True):
     """A change of a document, and what the version that it becomes says about it.
 
     `op` is its name in the history; `operation` names the permission it needs: append, overwrite or
@@ -32,13 +33,18 @@ class Edit(NamedTuple):
         return Edit(self.op, self.operation, self.change, by, message, expect)
 
 
-class Part(NamedTuple):
-    """The part of a document that an edit changes: all of it, or a section. `title` is for messages."""
+class Part(msgspec.Struct, frozen=True):
+    """The part of a block's document that an edit changes: all of it, or a section."""
 
     shape: Shape
     limit: int
-    title: str
+    label: str
     section: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name for messages."""
+        return f"the section {self.section} of {self.label!r}" if self.section else repr(self.label)
 
     @property
     def body(self) -> str:

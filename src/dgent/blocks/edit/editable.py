@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from dgent.blocks.document import validate
 from dgent.blocks.document.entries import count_expired
 from dgent.blocks.document.render import contents, render_document
@@ -195,7 +197,7 @@ class Editable(ABC):
         """Remove the entries that are expired by the rule of the log."""
         part = self._part()
         if count_expired(part.shape, self._block._version_log.document, part.body):
-            await self._edit(structured.trim(part)._replace(by=by))
+            await self._edit(replace(structured.trim(part), by=by))
 
     # -- trees --------------------------------------------------------------------------------
 
@@ -292,10 +294,9 @@ class Section(Editable):
         return self._whole
 
     def _part(self) -> Part:
-        title = f"the section {self.name} of {self._whole.label!r}"
-        return Part(self.shape, self.limit, title, self.name)
+        return Part(self.shape, self.limit, self._whole.label, self.name)
 
     async def _edit(self, edit: Edit) -> Version:
         if self.read_only:
             raise validate.read_only_error(f"the section {self.name}")
-        return await self._whole._edit(edit._replace(message=edit.message or f"in {self.name}"))
+        return await self._whole._edit(replace(edit, message=edit.message or f"in {self.name}"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from dgent.blocks import Entry
 from dgent.errors import InputError, NotFound
 from dgent.verbs.block.answer import ArchiveEntry, Hit, Hits
 from dgent.verbs.block.library import Limit, library_of
@@ -12,6 +11,9 @@ from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.blocks import Entry
 
 Tag = Annotated[tuple[str, ...], option("a word to find it by; may be given more than once", short="t")]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from dgent.blocks import Shape, errors
+from dgent.blocks import errors
 from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs import parse
@@ -25,6 +25,9 @@ from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_o
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.blocks import Shape
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 TEMPLATES = "persona, human, scratchpad, organization, partner_profile, task_list or observation_log"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.blocks import Block, Section
 from dgent.blocks.edit.text import replace_by_pattern
 from dgent.errors import InputError
 from dgent.verbs import parse
@@ -22,6 +21,9 @@ from dgent.verbs.block.library import (
 )
 from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.blocks import Block, Section
 
 Text = Annotated[str, argument("the text; - for standard input", words=True, file=True)]
 InSection = Annotated[str | None, option("a section of a composite")]

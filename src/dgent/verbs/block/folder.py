@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from dgent.blocks import FileReport
 from dgent.errors import Busy, Denied, InputError, StorageFull
 from dgent.verbs.block.answer import FileTold, FolderSynced
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.blocks import FileReport
 
 
 class Sync(Ask):

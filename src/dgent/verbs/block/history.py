@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from dgent.blocks import Block, Version, errors
+from dgent.blocks import errors
 from dgent.errors import InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.block.answer import (
@@ -25,6 +25,9 @@ from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, OneBlock, block_of, library_of
 from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.blocks import Block, Version
 
 VERSION = "a version's number, or the name of a checkpoint"
 

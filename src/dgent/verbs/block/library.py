@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dgent.blocks import Block, Library, errors
+from dgent import blocks
+from dgent.blocks import errors
 from dgent.blocks.kind import BlockKind
 from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import InputError
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, argument, option
+
+if TYPE_CHECKING:
+    from dgent.blocks import Block, Library
 
 BLOCK = "the block's label, owner/label, or its id"
 
@@ -41,7 +45,7 @@ async def library_of(context: Context) -> Library:
     caller = context.caller
     # Only who speaks for the partner acts as whoever the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id
-    return Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
+    return blocks.Library(universe, caller.agent or author, trust=caller.trust, consent=context.consent)
 
 
 async def block_of(library: Library, ask: OneBlock) -> Block:

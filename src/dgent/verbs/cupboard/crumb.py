@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.cupboard import Crumb as CrumbEntity
-from dgent.cupboard import Cupboard, Link, Trail
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.context import Context
@@ -25,6 +23,10 @@ from dgent.verbs.cupboard.answer import (
     neighbour_of,
 )
 from dgent.verbs.registry import Ask, argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.cupboard import Crumb as CrumbEntity
+    from dgent.cupboard import Cupboard, Link, Trail
 
 DeferUntil = Annotated[str | None, option("keep it out of the ready work: a time, or 2h for in two hours")]
 

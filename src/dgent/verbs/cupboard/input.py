@@ -5,20 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.cupboard import Crumb, Cupboard, errors
+from dgent import cupboard as room
+from dgent.cupboard import errors
 from dgent.cupboard.change import CHUNK
-from dgent.cupboard.definition import Definition, Definitions
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
-from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Denied, InputError
 from dgent.model.query import Query
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
+
+if TYPE_CHECKING:
+    from dgent.cupboard import Crumb, Cupboard
+    from dgent.cupboard.definition import Definition, Definitions
 
 SHORTEST = 4  # letters of an id that are enough to look for it
 
@@ -41,7 +44,7 @@ FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "cl
 
 async def cupboard_of(context: Context) -> Cupboard:
     """Return the cupboard on the store of a call."""
-    return Cupboard(await context.universe())
+    return room.Cupboard(await context.universe())
 
 
 def actor(context: Context, author: str, given: str | None = None) -> str:
@@ -117,7 +120,7 @@ async def find_entity(cupboard: Cupboard, table: str, given: str) -> Any:
         if rows.noun in NOUNS:
             error.hint = f"`dgent {rows.noun} list` shows what there is"
         raise error
-    return like[0] if isinstance(like[0], Entity) else await rows.get(like[0].id)
+    return like[0] if isinstance(like[0], rows.entity) else await rows.get(like[0].id)
 
 
 async def id_of(cupboard: Cupboard, table: str, given: str) -> str:

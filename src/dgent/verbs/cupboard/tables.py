@@ -147,9 +147,9 @@ def _row(table: Table[Any], entity: Any) -> Row:
 
 def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -> None:
     """Set the fields of an entity from a row; leaves the fields alone that the store sets."""
-    own = [field for field in fields(entity) if not field.name.startswith("_")]
-    known = {normalize_key(field.name): field.name for field in own}
-    times = {field.name for field in own if "datetime" in str(field.type)}
+    known = {
+        normalize_key(field.name): field.name for field in fields(entity) if not field.name.startswith("_")
+    }
     known[normalize_key(table.alias)] = "id" if table.alias.endswith("_id") else "name"
     for key, value in given.items():
         name = known.get(normalize_key(key))
@@ -163,7 +163,11 @@ def _fill(table: Table[Any], entity: Any, given: Mapping[str, Any], new: bool) -
         elif name == "state" and table.name == "crumbs" and isinstance(value, str):
             entity.state = input.state_of(value)
         else:
-            setattr(entity, name, _moment(value, key) if name in times else value)
+            setattr(entity, name, _moment(value, key) if _is_time(entity, name) else value)
+
+
+def _is_time(entity: Any, name: str) -> bool:
+    return "datetime" in str(type(entity).__dataclass_fields__[name].type)
 
 
 def _set_properties(entity: Any, values: Any) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.cupboard import Cupboard, errors
-from dgent.cupboard import Ended as EndedEntity
-from dgent.cupboard import Trail as TrailEntity
+from dgent.cupboard import errors
 from dgent.cupboard.kind import TRAIL_STATES
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
@@ -26,6 +24,11 @@ from dgent.verbs.cupboard.answer import (
     trail_of,
 )
 from dgent.verbs.registry import Ask, argument, nearest, option, verb
+
+if TYPE_CHECKING:
+    from dgent.cupboard import Cupboard
+    from dgent.cupboard import Ended as EndedEntity
+    from dgent.cupboard import Trail as TrailEntity
 
 
 class Start(Ask):

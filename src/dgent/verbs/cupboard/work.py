@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dgent.cupboard import Crumb as CrumbEntity
-from dgent.cupboard import Cupboard
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import CRUMB
@@ -28,6 +26,10 @@ from dgent.verbs.cupboard.answer import (
 )
 from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
 from dgent.verbs.registry import Ask, argument, option, verb
+
+if TYPE_CHECKING:
+    from dgent.cupboard import Crumb as CrumbEntity
+    from dgent.cupboard import Cupboard
 
 Lease = Annotated[
     float | None,
