@@ -8,7 +8,7 @@ from typing import Any
 from dgent import clock
 from dgent.errors import InputError, QueryError, Unavailable
 from dgent.model.query import Query
-from dgent.store.backend import AsOf, Backend, BackendStats
+from dgent.store.backend import AsOf, Backend, BackendStats, SchemaStats
 
 _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
@@ -51,14 +51,15 @@ def since_after(after: datetime) -> datetime | None:
     return None if moment >= _LAST_US else clock.from_us(moment + 1)
 
 
-def check_complete(stats: BackendStats, partial: bool) -> None:
-    """Raise Unavailable when the schemas in these figures are only those of the local copy."""
+def schemas_of(stats: BackendStats, partial: bool) -> list[SchemaStats]:
+    """Return the schemas of a store; Unavailable when they are those of the local copy, unless `partial`."""
     if stats.details.get("degraded") and not partial:
         raise Unavailable(
             f"the schemas are known only in {stats.place}, which cannot be reached",
             hint="pass partial=True to read the local copy, or try again when it is back",
             degraded=True,
         )
+    return list(stats.schemas)
 
 
 async def seq_of(backend: Backend, as_of: AsOf) -> int | None:

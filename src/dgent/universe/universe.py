@@ -38,7 +38,7 @@ from dgent.store.backend import (
     View,
 )
 from dgent.universe import connect, feed, history, relation, upgrade, write
-from dgent.universe.check import check_complete, check_limit, check_query, query_of, seq_of, since_after
+from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
 from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Doubts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal
@@ -163,9 +163,7 @@ class Universe:
 
     async def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
         """Return what the store holds of each schema."""
-        found = await self.stats()
-        check_complete(found, partial or self._partial)
-        return list(found.schemas)
+        return schemas_of(await self.stats(), partial or self._partial)
 
     async def versions(self, schema: str | type) -> dict[int, int]:
         """Return how many live records there are of each stored version of a schema."""

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Cupboard
 from dgent.cupboard.record import SCHEMAS
-from dgent.exchange.foreign.crumbs import export_folder, import_folder
-from dgent.exchange.foreign.report import ImportResult
+from dgent.exchange.foreign import ImportResult, export_folder, import_folder
 
 Folder = dict[str, list[Any]]
 

@@ -12,7 +12,7 @@ import pytest
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Property, Stash, builtin
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.exchange.foreign.crumbs import export_folder, import_folder
+from dgent.exchange.foreign import export_folder, import_folder
 from tests.cupboard.exchange.folders import held, lines, values, write
 
 WHEN = "2026-02-12T08:15:00Z"

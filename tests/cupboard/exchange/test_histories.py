@@ -11,8 +11,8 @@ import pytest
 
 import dgent
 from dgent.cupboard import Cupboard
-from dgent.exchange.foreign import stash_history
-from dgent.exchange.foreign.crumbs import _FolderImport, export_folder, import_folder, read_folder
+from dgent.exchange.foreign import export_folder, import_folder, stash_history
+from dgent.exchange.foreign.crumbs_import import _FolderImport, read_folder
 from dgent.system.progress import ProgressReporter
 from dgent.system.threads import Stopped
 from tests.cupboard.exchange.folders import Folder, write

@@ -1,4 +1,4 @@
-"""Records between a file and a store: decide about each one of an import, load those of an export."""
+"""One run of an import: decide about each record and each line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from typing import Any, Literal
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LINE, CrumbRecord, LineRecord, LinkRecord, MetadataRecord, TrailRecord
-from dgent.errors import Corrupt
 from dgent.exchange.foreign.files import SourceLine
 from dgent.exchange.foreign.report import Existing, ImportTally
-from dgent.model.crystal import Crystal
 from dgent.model.query import Query
-from dgent.model.schema import Schema
 from dgent.store.upkeep import deleted_among, forgotten_among
-from dgent.system.progress import ProgressReporter
-from dgent.universe.universe import Universe
 
 NOTE = "import of "
 """How the note of an import begins: what an import deleted is restored when the file has it again."""
@@ -195,20 +190,6 @@ def _make_line_record(file: str, raw: bytes, reason: str) -> LineRecord:
 def line_bytes(record: LineRecord) -> bytes:
     """Return a kept line as it was read."""
     return base64.b64decode(record.text) if record.binary else record.text.encode()
-
-
-async def load_records(
-    universe: Universe, schema: Schema[Any], seq: int, pace: ProgressReporter
-) -> list[Crystal[Any]]:
-    """Load all records of a schema as of a commit, by creation time and id; Corrupt if one is unreadable."""
-    found: list[Crystal[Any]] = []
-    query = Query(schema=schema.name, descending=False, limit=None)
-    async for each in universe.iterate(query, as_of=seq):
-        if not isinstance(each, Crystal):
-            raise Corrupt(f"{each.id!r} cannot be read: {each.problem}", id=each.id)
-        found.append(each)
-        pace.add(1)
-    return sorted(found, key=lambda each: (each.created_at, each.id))
 
 
 def group_newest_first(

@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 from dgent.errors import Conflict, InputError, NoBackendAvailable, NotFound, StorageFull
-from dgent.exchange.foreign.beads import export_beads, import_beads
-from dgent.exchange.foreign.crumbs import export_folder, import_folder
-from dgent.exchange.foreign.report import Existing, ExportResult, ImportResult
+from dgent.exchange.foreign import (
+    Existing,
+    ExportResult,
+    ImportResult,
+    export_beads,
+    export_folder,
+    import_beads,
+    import_folder,
+)
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.data.record import DryRun
