@@ -47,9 +47,9 @@ from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
-from dgent.universe import history, relation, upgrade
+from dgent.universe import relation, upgrade
 from dgent.universe.contract import Contracts, Recalled
-from dgent.universe.gate import Principal, Rule
+from dgent.universe.gate import Principal
 from dgent.universe.local_lock import Names
 
 __all__ = [
@@ -194,9 +194,7 @@ class Universe:
     @property
     def names(self) -> Names: ...
     @property
-    def keepers(self) -> dict[str, history.Keeper]: ...
-    @property
-    def rules(self) -> dict[str, Rule]: ...
+    def rooms(self) -> set[str]: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
     def open(self) -> Universe:
         """Open the store; raises when it cannot be opened, and never opens another instead."""
@@ -215,7 +213,7 @@ class Universe:
     def acting(self, principal: Principal) -> Universe:
         """Return this universe as a principal may use it, who is the author of its commits.
 
-        It reads only what the rooms' rules let the principal see, and writes only what its trust covers.
+        It reads only what the rooms let the principal see, and writes only what its trust covers.
         """
 
     def register(self, *schemas: Schema[Any]) -> None:
