@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +105,13 @@ async def test_a_library_is_for_whom_the_handle_acts(u: dgent.Universe) -> None:
     assert await Library(acting(u, "friend"), "eve", trust="conversant").list() == []
     with pytest.raises(dgent.Denied):  # the caller that a program names does not count for more either
         await invoke(acting(u, "conversant"), "self.block.create", label="news", shared=True)
+
+
+async def test_a_handle_sees_what_a_room_allows_where_the_room_is_not_in_use(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with dgent.open(url) as u:
+        mine = await Library(u, "eve").create("mine", text="x")
+        await Library(u, "ann").create("hers", text="x")
+    async with dgent.open(url) as u:
+        found = await acting(u, "friend").query(schema="block.block", raw=True)
+        assert [each.id for each in found] == [mine.id]
