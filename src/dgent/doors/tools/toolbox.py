@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_origin
 
 import msgspec
 
@@ -44,7 +44,8 @@ class ToolOperation:
         self.name, self.use = name, use
         self.verb = registry.find(use.verb)
         own = {each.name: each for each in fields_of(self.verb, ToolField)}
-        answer = getattr(self.verb.output, "__struct_fields__", ())
+        output = get_origin(self.verb.output) or self.verb.output
+        answer = getattr(output, "__struct_fields__", ())
         self.limits = "items" in answer and "limit" in own  # the verb itself answers only so many
         self.skips = "offset" in own  # and from one on
         long = "text" in answer or ("items" in answer and not self.limits)

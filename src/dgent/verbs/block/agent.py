@@ -6,11 +6,11 @@ from typing import Annotated
 
 from dgent.blocks.access import agents as constellation
 from dgent.errors import Conflict, Denied, InputError, NotFound
-from dgent.verbs.block.answer import Agent, Agents, Group, Groups
+from dgent.verbs.block.answer import Agent, Group
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 Status = Annotated[str | None, option("active, hibernated or archived", short="s")]
@@ -43,10 +43,10 @@ class ListAgents(Ask):
 
 
 @verb("agent.list", effect="read", errors=(InputError,))
-async def list_(context: Context, ask: ListAgents) -> Agents:
+async def list_(context: Context, ask: ListAgents) -> Items[Agent]:
     """List the agents of the constellation."""
     found = await (await library_of(context)).agents.list(status=ask.status)
-    return Agents([_agent(each) for each in found])
+    return Items([_agent(each) for each in found])
 
 
 @verb("agent.get", effect="read", errors=(InputError, NotFound))
@@ -88,9 +88,9 @@ async def create_group(context: Context, ask: CreateGroup) -> Group:
 
 
 @verb("group.list", effect="read")
-async def list_groups(context: Context, ask: NoInput) -> Groups:
+async def list_groups(context: Context, ask: NoInput) -> Items[Group]:
     """List the groups, each with its members."""
-    return Groups([_group(each) for each in await (await library_of(context)).groups.list()])
+    return Items([_group(each) for each in await (await library_of(context)).groups.list()])
 
 
 class OneGroup(Ask):

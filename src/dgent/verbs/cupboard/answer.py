@@ -33,12 +33,6 @@ class Crumb(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class Crumbs(msgspec.Struct, frozen=True):
-    """Work items."""
-
-    items: list[Crumb]
-
-
 class Queued(Crumb, frozen=True, kw_only=True):
     """A work item, whether it can be taken now, and why."""
 
@@ -79,24 +73,12 @@ class MetadataEntry(msgspec.Struct, frozen=True):
     created_at: datetime | None
 
 
-class MetadataEntries(msgspec.Struct, frozen=True):
-    """Entries beside work items, oldest first."""
-
-    items: list[MetadataEntry]
-
-
 class MetadataSchema(msgspec.Struct, frozen=True):
     """A kind of metadata."""
 
     name: str
     description: str
     content_type: str
-
-
-class MetadataSchemas(msgspec.Struct, frozen=True):
-    """The kinds of metadata."""
-
-    items: list[MetadataSchema]
 
 
 class WholeCrumb(Queued, frozen=True, kw_only=True):
@@ -118,12 +100,6 @@ class CrumbVersion(msgspec.Struct, frozen=True):
     author: str | None
     note: str | None
     crumb: Crumb | None
-
-
-class CrumbVersions(msgspec.Struct, frozen=True):
-    """The kept versions of a work item, newest first."""
-
-    items: list[CrumbVersion]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -156,12 +132,6 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class Trails(msgspec.Struct, frozen=True):
-    """Explorations, newest first."""
-
-    items: list[Trail]
-
-
 class TrailCrumb(Crumb, frozen=True, kw_only=True):
     """A work item of a trail; `parents` are the ids of those it comes after."""
 
@@ -182,12 +152,6 @@ class Stash(msgspec.Struct, frozen=True, kw_only=True):
     operation: str = ""
     changed_by: str | None = None
     trail: str | None = None
-
-
-class Stashes(msgspec.Struct, frozen=True):
-    """Shared state, oldest first."""
-
-    items: list[Stash]
 
 
 class WholeTrail(Trail, frozen=True, kw_only=True):
@@ -222,12 +186,6 @@ class StashVersion(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class StashVersions(msgspec.Struct, frozen=True):
-    """The versions of a stash, oldest first."""
-
-    items: list[StashVersion]
-
-
 class Held(msgspec.Struct, frozen=True):
     """The holder of a lock or a work item, until when, and the fencing token."""
 
@@ -247,12 +205,6 @@ class Link(msgspec.Struct, frozen=True):
     created_at: datetime | None
     from_name: str = ""
     to_name: str = ""
-
-
-class Links(msgspec.Struct, frozen=True):
-    """Edges, oldest first."""
-
-    items: list[Link]
 
 
 class Category(msgspec.Struct, frozen=True):
@@ -280,12 +232,6 @@ class Property(msgspec.Struct, frozen=True):
     description: str
     default: Any
     categories: list[str]
-
-
-class Properties(msgspec.Struct, frozen=True):
-    """The defined properties, oldest first."""
-
-    items: list[Property]
 
 
 class Value(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
-from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.cupboard.answer import Link, Removed, link_of
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 
 class AddLink(Ask):
@@ -49,7 +49,7 @@ class ListLinks(Ask):
 
 
 @verb("link.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListLinks) -> Links:
+async def list_(context: Context, ask: ListLinks) -> Items[Link]:
     """List links, oldest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -61,7 +61,7 @@ async def list_(context: Context, ask: ListLinks) -> Links:
         given = getattr(ask, end)
         if given is not None:
             filters[end] = await _anything(cupboard, given)
-    return Links(await _links_of(cupboard, await cupboard.links.fetch(filters)))
+    return Items(await _links_of(cupboard, await cupboard.links.fetch(filters)))
 
 
 async def _links_of(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:

@@ -13,13 +13,12 @@ from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Categories,
     Category,
-    Properties,
     Property,
     Removed,
     Value,
     property_of,
 )
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 Name = Annotated[str, argument("the property's name or id", complete="property")]
 
@@ -52,12 +51,12 @@ class ListProperties(Ask):
 
 
 @verb("property.list", effect="read")
-async def list_(context: Context, ask: ListProperties) -> Properties:
+async def list_(context: Context, ask: ListProperties) -> Items[Property]:
     """List the properties that are defined, with their categories."""
     cupboard = await input.cupboard_of(context)
     filters = {} if ask.scope is None else {"scope": ask.scope}
     definitions = await cupboard.definitions()
-    return Properties(
+    return Items(
         [
             property_of(each, definitions.find_any(each.id))
             for each in await cupboard.properties.fetch(filters)

@@ -12,8 +12,8 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
-from dgent.verbs.cupboard.answer import Held, Removed, Stash, Stashes, StashVersion, StashVersions, stash_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.cupboard.answer import Held, Removed, Stash, StashVersion, stash_of
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 Id = Annotated[str, argument(input.StashId, complete="stash")]
 By = Annotated[str | None, option("the crumb or agent that changes it; kept in its history")]
@@ -78,7 +78,7 @@ class ListStashes(Ask):
 
 
 @verb("stash.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListStashes) -> Stashes:
+async def list_(context: Context, ask: ListStashes) -> Items[Stash]:
     """List stashes, oldest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -93,8 +93,8 @@ async def list_(context: Context, ask: ListStashes) -> Stashes:
         trail = await input.id_of(cupboard, "trails", ask.trail)
         filters["id"] = [stash for stash, scope in scopes.items() if scope == trail]
         if not filters["id"]:
-            return Stashes([])
-    return Stashes([stash_of(each, scopes.get(each.id)) for each in await cupboard.stashes.fetch(filters)])
+            return Items([])
+    return Items([stash_of(each, scopes.get(each.id)) for each in await cupboard.stashes.fetch(filters)])
 
 
 class SetStash(Ask):
@@ -196,11 +196,11 @@ async def release(context: Context, ask: Release) -> Stash:
 
 
 @verb("stash.history", effect="read", errors=(NotFound,))
-async def history(context: Context, ask: OneStash) -> StashVersions:
+async def history(context: Context, ask: OneStash) -> Items[StashVersion]:
     """List what was done to a stash, oldest first."""
     cupboard = await input.cupboard_of(context)
     entries = await cupboard.stashes.history(await input.id_of(cupboard, "stashes", ask.id))
-    return StashVersions(
+    return Items(
         [
             StashVersion(each.version, each.operation, each.value, each.changed_by, each.created_at)
             for each in entries

@@ -17,7 +17,6 @@ from dgent.verbs.cupboard.answer import (
     Removed,
     Trail,
     TrailCrumb,
-    Trails,
     WholeTrail,
     crumb_fields,
     neighbour_of,
@@ -25,7 +24,7 @@ from dgent.verbs.cupboard.answer import (
     trail_fields,
     trail_of,
 )
-from dgent.verbs.registry import Ask, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, Items, argument, nearest, option, verb
 
 
 class Start(Ask):
@@ -61,7 +60,7 @@ class ListTrails(Ask):
 
 
 @verb("trail.list", effect="read", errors=(InputError,))
-async def list_(context: Context, ask: ListTrails) -> Trails:
+async def list_(context: Context, ask: ListTrails) -> Items[Trail]:
     """List trails, newest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -73,7 +72,7 @@ async def list_(context: Context, ask: ListTrails) -> Trails:
     filters: dict[str, Any] = {"states": ask.state, "limit": ask.limit}
     if ask.name is not None:
         filters["name"] = ask.name
-    return Trails([trail_of(each) for each in await cupboard.trails.fetch(filters)])
+    return Items([trail_of(each) for each in await cupboard.trails.fetch(filters)])
 
 
 class OneTrail(Ask):
@@ -188,9 +187,9 @@ class Lessons(Ask):
 
 
 @verb("trail.lessons", effect="read", errors=(InputError,))
-async def lessons(context: Context, ask: Lessons) -> Trails:
+async def lessons(context: Context, ask: Lessons) -> Items[Trail]:
     """List what was learned from trails that were given up, newest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    return Trails([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])
+    return Items([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

@@ -10,6 +10,7 @@ from dgent import clock
 from dgent.doors.cli.draw.cupboard import draw_metadata, draw_stash_table
 from dgent.doors.cli.style import Paint, ago, cut, fit, many, table, until, width
 from dgent.doors.cli.wire import as_text
+from dgent.verbs.registry import Items
 
 if TYPE_CHECKING:
     from dgent.verbs.cupboard import answer
@@ -159,7 +160,7 @@ def draw_queue(found: answer.Queue, paint: Paint) -> Lines:
     return lines
 
 
-def draw_versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
+def draw_versions(found: Items[answer.CrumbVersion], paint: Paint) -> Lines:
     """Draw the versions of a crumb, a line each."""
     rows = []
     for each in found.items:
@@ -233,7 +234,7 @@ def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
     return lines + draw_properties(found.properties, paint)
 
 
-def draw_trails(found: answer.Trails, paint: Paint) -> Lines:
+def draw_trails(found: Items[answer.Trail], paint: Paint) -> Lines:
     """Draw trails, a line each, with the lessons of abandoned ones."""
     if not found.items:
         return [paint.dim("no trails")]

@@ -9,9 +9,10 @@ from dgent import clock
 from dgent.doors.cli.style import Paint, ago, cut, many, size, table, until
 from dgent.doors.cli.wire import as_text
 from dgent.verbs.cupboard import answer
+from dgent.verbs.registry import Items
 
 
-def draw_links(found: answer.Links, paint: Paint) -> Lines:
+def draw_links(found: Items[answer.Link], paint: Paint) -> Lines:
     """Draw links, a line each."""
     rows = [
         [
@@ -27,10 +28,10 @@ def draw_links(found: answer.Links, paint: Paint) -> Lines:
 
 def draw_link(found: answer.Link, paint: Paint) -> Lines:
     """Draw one link."""
-    return draw_links(answer.Links([found]), paint)
+    return draw_links(Items([found]), paint)
 
 
-def draw_properties(found: answer.Properties, paint: Paint) -> Lines:
+def draw_properties(found: Items[answer.Property], paint: Paint) -> Lines:
     """Draw properties, a line each."""
     rows = [
         [
@@ -48,7 +49,7 @@ def draw_properties(found: answer.Properties, paint: Paint) -> Lines:
 
 def draw_property(found: answer.Property, paint: Paint) -> Lines:
     """Draw one property."""
-    return draw_properties(answer.Properties([found]), paint)
+    return draw_properties(Items([found]), paint)
 
 
 def draw_categories(found: answer.Categories, paint: Paint) -> Lines:
@@ -87,7 +88,7 @@ def _stash_text(found: answer.Stash) -> str:
     return held if isinstance(held, str) else as_text(held)
 
 
-def draw_stashes(found: answer.Stashes, paint: Paint) -> Lines:
+def draw_stashes(found: Items[answer.Stash], paint: Paint) -> Lines:
     """Draw stashes, a line each."""
     return draw_stash_table(found.items, paint) or [paint.dim("no stashes")]
 
@@ -97,7 +98,7 @@ def draw_stash(found: answer.Stash, paint: Paint) -> Lines:
     return draw_stash_table([found], paint)
 
 
-def draw_stash_versions(found: answer.StashVersions, paint: Paint) -> Lines:
+def draw_stash_versions(found: Items[answer.StashVersion], paint: Paint) -> Lines:
     """Draw the versions of a stash, a line each."""
     rows = [
         [
@@ -133,14 +134,14 @@ def draw_entry(found: answer.MetadataEntry, paint: Paint) -> Lines:
     return [paint(found.id, fg="yellow") + f"  {paint(found.crumb)}", *draw_metadata(found, paint)]
 
 
-def draw_entries(found: answer.MetadataEntries, paint: Paint) -> Lines:
+def draw_entries(found: Items[answer.MetadataEntry], paint: Paint) -> Lines:
     """Draw metadata entries."""
     if not found.items:
         return [paint.dim("no entries")]
     return [line for each in found.items for line in draw_entry(each, paint)]
 
 
-def draw_schemas(found: answer.MetadataSchemas, paint: Paint) -> Lines:
+def draw_schemas(found: Items[answer.MetadataSchema], paint: Paint) -> Lines:
     """Draw kinds of metadata, a line each."""
     rows = [[paint(each.name, fg="cyan"), each.content_type, paint(each.description)] for each in found.items]
     return table(paint, ("schema", "content", "what it is"), rows)
