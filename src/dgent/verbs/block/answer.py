@@ -229,7 +229,7 @@ class BlockActivity(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusalInfo(msgspec.Struct, frozen=True):
     """A refused request: the agent, the operation, the block, and the reason."""
 
     at: datetime
@@ -252,7 +252,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class Agent(msgspec.Struct, frozen=True):
+class AgentInfo(msgspec.Struct, frozen=True):
     """An agent of the constellation."""
 
     name: str
@@ -260,7 +260,7 @@ class Agent(msgspec.Struct, frozen=True):
     status: str
 
 
-class Group(msgspec.Struct, frozen=True):
+class GroupInfo(msgspec.Struct, frozen=True):
     """A group and its members."""
 
     name: str

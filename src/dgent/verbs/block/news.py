@@ -8,7 +8,7 @@ from dgent.blocks import Context as MemoryContext
 from dgent.blocks import Hit
 from dgent.errors import InputError
 from dgent.verbs import parse
-from dgent.verbs.block.answer import BlockActivity, BlockNotice, Refusal
+from dgent.verbs.block.answer import BlockActivity, BlockNotice, RefusalInfo
 from dgent.verbs.block.library import FoundKind, Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
@@ -68,14 +68,14 @@ class Refused(Ask):
 
 
 @verb("block.refusals", effect="read", errors=(InputError,))
-async def refusals(context: Context, ask: Refused) -> Items[Refusal]:
+async def refusals(context: Context, ask: Refused) -> Items[RefusalInfo]:
     """Show what an agent was refused, and what others were refused of its blocks, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     found = await (await library_of(context)).refusals(ask.limit)
     return Items(
         [
-            Refusal(
+            RefusalInfo(
                 *(each.at, each.agent, each.trust, each.owner, each.label),
                 *(each.what, each.verdict, each.reason),
             )

@@ -73,7 +73,7 @@ class MetadataEntry(msgspec.Struct, frozen=True):
     created_at: datetime | None
 
 
-class MetadataSchema(msgspec.Struct, frozen=True):
+class SchemaInfo(msgspec.Struct, frozen=True):
     """A kind of metadata."""
 
     name: str
@@ -116,7 +116,7 @@ class Board(msgspec.Struct, frozen=True):
     columns: list[Column]
 
 
-class Trail(msgspec.Struct, frozen=True, kw_only=True):
+class TrailInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An exploration: what it is for, and how it ended."""
 
     id: str
@@ -138,7 +138,7 @@ class TrailCrumb(Crumb, frozen=True, kw_only=True):
     parents: list[str] = []
 
 
-class Stash(msgspec.Struct, frozen=True, kw_only=True):
+class StashInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Shared state; `trail` is the one it is scoped to."""
 
     id: str
@@ -154,23 +154,23 @@ class Stash(msgspec.Struct, frozen=True, kw_only=True):
     trail: str | None = None
 
 
-class WholeTrail(Trail, frozen=True, kw_only=True):
+class WholeTrail(TrailInfo, frozen=True, kw_only=True):
     """An exploration with its work items and stashes; `kept` are those that outlived it."""
 
     branches_from: Neighbour | None = None
     crumbs: list[TrailCrumb] = []
     kept: list[TrailCrumb] = []
     removed: int = 0
-    stashes: list[Stash] = []
+    stashes: list[StashInfo] = []
 
 
-class Ended(msgspec.Struct, frozen=True):
+class TrailEnd(msgspec.Struct, frozen=True):
     """The end of a trail, and the crumbs it had; undoing the commit `seq` brings all of it back.
 
     `freed` are crumbs elsewhere that no longer wait, because what they waited for was removed.
     """
 
-    trail: Trail
+    trail: TrailInfo
     crumbs: list[str]
     freed: list[str]
     seq: int | None
@@ -195,7 +195,7 @@ class Held(msgspec.Struct, frozen=True):
     until: datetime | None
 
 
-class Link(msgspec.Struct, frozen=True):
+class LinkInfo(msgspec.Struct, frozen=True):
     """An edge between crumbs, trails and stashes."""
 
     id: str
@@ -207,7 +207,7 @@ class Link(msgspec.Struct, frozen=True):
     to_name: str = ""
 
 
-class Category(msgspec.Struct, frozen=True):
+class CategoryInfo(msgspec.Struct, frozen=True):
     """A value of a categorical property."""
 
     id: str
@@ -215,14 +215,14 @@ class Category(msgspec.Struct, frozen=True):
     ordinal: int
 
 
-class Categories(msgspec.Struct, frozen=True):
+class CategoryList(msgspec.Struct, frozen=True):
     """The values of a categorical property, lowest ordinal first."""
 
     property: str
-    items: list[Category]
+    items: list[CategoryInfo]
 
 
-class Property(msgspec.Struct, frozen=True):
+class PropertyInfo(msgspec.Struct, frozen=True):
     """A field that every crumb, trail or stash has a value for."""
 
     id: str
@@ -306,9 +306,9 @@ def trail_fields(found: trail.Trail) -> dict[str, Any]:
     }
 
 
-def trail_of(found: trail.Trail) -> Trail:
+def trail_of(found: trail.Trail) -> TrailInfo:
     """Return a trail as doors show it."""
-    return Trail(**trail_fields(found))
+    return TrailInfo(**trail_fields(found))
 
 
 def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
@@ -316,9 +316,9 @@ def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
     return Neighbour(found.id, found.name, found.state)
 
 
-def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
+def stash_of(found: stash.Stash, trail: str | None = None) -> StashInfo:
     """Return a stash as doors show it."""
-    return Stash(
+    return StashInfo(
         id=found.id,
         name=found.name,
         type=found.stash_type,
@@ -333,15 +333,15 @@ def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
     )
 
 
-def link_of(found: link.Link, names: Mapping[str, str]) -> Link:
+def link_of(found: link.Link, names: Mapping[str, str]) -> LinkInfo:
     """Return a link as doors show it; `names` has the names of its ends by id."""
     ends = names.get(found.from_id, ""), names.get(found.to_id, "")
-    return Link(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
+    return LinkInfo(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
 
 
-def property_of(found: property.Property, defined: Definition) -> Property:
+def property_of(found: property.Property, defined: Definition) -> PropertyInfo:
     """Return a property as doors show it."""
-    return Property(
+    return PropertyInfo(
         found.id,
         found.name,
         found.value_type,

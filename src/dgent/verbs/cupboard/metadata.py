@@ -11,8 +11,8 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     MetadataEntry,
-    MetadataSchema,
     Removed,
+    SchemaInfo,
     entry_of,
 )
 from dgent.verbs.cupboard.crumb import OneCrumb as OneCrumb
@@ -118,20 +118,20 @@ class Register(Ask):
 
 
 @verb("metadata.register", effect="append", errors=(InputError, Conflict), makes=True)
-async def register(context: Context, ask: Register) -> MetadataSchema:
+async def register(context: Context, ask: Register) -> SchemaInfo:
     """Make a kind of metadata known."""
     cupboard = await input.cupboard_of(context)
     made = await cupboard.register_schema(ask.name, ask.description, ask.content_type)
-    return MetadataSchema(made.name, made.description, made.content_type)
+    return SchemaInfo(made.name, made.description, made.content_type)
 
 
 @verb("metadata.schemas", effect="read")
-async def schemas(context: Context, ask: NoInput) -> Items[MetadataSchema]:
+async def schemas(context: Context, ask: NoInput) -> Items[SchemaInfo]:
     """List the kinds of metadata."""
     cupboard = await input.cupboard_of(context)
     return Items(
         [
-            MetadataSchema(each.name, each.description, each.content_type)
+            SchemaInfo(each.name, each.description, each.content_type)
             for each in await cupboard.schemas.fetch()
         ]
     )

@@ -31,7 +31,7 @@ def draw_sync(found: FolderSynced, paint: Paint) -> Lines:
 STATUSES = {"active": "green", "hibernated": "blue", "archived": "red"}
 
 
-def draw_agents(found: Items[answer.Agent], paint: Paint) -> Lines:
+def draw_agents(found: Items[answer.AgentInfo], paint: Paint) -> Lines:
     """Draw agents, a line each."""
     rows = [
         [
@@ -44,12 +44,12 @@ def draw_agents(found: Items[answer.Agent], paint: Paint) -> Lines:
     return table(paint, ("agent", "status", "what it is there for"), rows) or [paint.dim("no agents")]
 
 
-def draw_agent(found: answer.Agent, paint: Paint) -> Lines:
+def draw_agent(found: answer.AgentInfo, paint: Paint) -> Lines:
     """Draw one agent."""
     return draw_agents(Items([found]), paint)
 
 
-def draw_group(found: answer.Group, paint: Paint) -> Lines:
+def draw_group(found: answer.GroupInfo, paint: Paint) -> Lines:
     """Draw a group and its members."""
     lines = [f"{paint(found.name, fg='yellow', bold=True)}  {paint(found.description)}".rstrip()]
     for each in found.members:
@@ -58,7 +58,7 @@ def draw_group(found: answer.Group, paint: Paint) -> Lines:
     return lines if found.members else [*lines, paint.dim("  no members")]
 
 
-def draw_groups(found: Items[answer.Group], paint: Paint) -> Lines:
+def draw_groups(found: Items[answer.GroupInfo], paint: Paint) -> Lines:
     """Draw groups, each with its members."""
     return [line for each in found.items for line in draw_group(each, paint)] or [paint.dim("no groups")]
 
@@ -219,7 +219,7 @@ def _target(each: answer.BlockActivity, paint: Paint) -> str:
     return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
 
 
-def draw_refusals(found: Items[answer.Refusal], paint: Paint) -> Lines:
+def draw_refusals(found: Items[answer.RefusalInfo], paint: Paint) -> Lines:
     """Draw refusals, a line each."""
     rows = [
         [

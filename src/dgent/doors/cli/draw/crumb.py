@@ -224,7 +224,7 @@ def draw_work(found: answer.Work | None, paint: Paint) -> Lines:
     return lines
 
 
-def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
+def draw_trail(found: answer.TrailInfo, paint: Paint) -> Lines:
     """Draw one trail."""
     head = f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"
     lines = [f"{head}  {paint.bold(found.name)}"]
@@ -234,7 +234,7 @@ def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
     return lines + draw_properties(found.properties, paint)
 
 
-def draw_trails(found: Items[answer.Trail], paint: Paint) -> Lines:
+def draw_trails(found: Items[answer.TrailInfo], paint: Paint) -> Lines:
     """Draw trails, a line each, with the lessons of abandoned ones."""
     if not found.items:
         return [paint.dim("no trails")]
@@ -304,7 +304,7 @@ def _untie(id: str, above: dict[str, str]) -> None:
         above[id] = ""
 
 
-def draw_trail_end(found: answer.Ended, paint: Paint) -> Lines:
+def draw_trail_end(found: answer.TrailEnd, paint: Paint) -> Lines:
     """Draw the end of a trail, and how to undo it."""
     number = many(len(found.crumbs), "crumb")
     text = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"
