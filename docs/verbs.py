@@ -45,8 +45,9 @@ def spelled(hint: Any) -> str:
 
 def structs_in(hint: Any) -> Iterator[type]:
     """The structs of a type: itself, or what it holds."""
-    if isinstance(hint, type) and has_fields(hint):
-        yield hint
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and has_fields(kind):
+        yield kind
     for inner in get_args(hint):
         yield from structs_in(inner)
 
@@ -82,6 +83,8 @@ def reached(verbs: list[Verb]) -> list[type]:
 
 def linked(hint: Any) -> str:
     """An answer's type, each struct in it leading to its fields."""
+    if get_origin(hint) is registry.Items:
+        return f"{linked(registry.Items)} of {linked(get_args(hint)[0])}"
     text = cell(spelled(hint))
     for struct in dict.fromkeys(structs_in(hint)):
         text = text.replace(struct.__name__, f"[`{struct.__name__}`](#{struct.__name__.lower()})")
@@ -112,7 +115,8 @@ def effect_told(verb: Verb) -> str:
 
 
 def verb_section(verb: Verb) -> str:
-    back = "a stream of" if verb.streams else "one"
+    many = get_origin(verb.output) is registry.Items
+    back = "a stream of " if verb.streams else "" if many else "one "
     raised = ", ".join(f"`{error.__name__}`" for error in verb.errors) or "none of its own"
     return "\n".join(
         [
@@ -120,7 +124,7 @@ def verb_section(verb: Verb) -> str:
             f"{verb.help}\n",
             wrapped(effect_told(verb)) + "\n",
             input_table(verb),
-            f"Answers with {back} {linked(verb.output)}. Errors: {raised}.\n",
+            f"Answers with {back}{linked(verb.output)}. Errors: {raised}.\n",
         ]
     )
 

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,6 +17,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Ask(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +26,12 @@ class Ask(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class NoInput(Ask):
     """Input of a verb that takes nothing."""
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """An answer of many: things of one kind, in the order that the verb says."""
+
+    items: list[T]
 
 
 def argument(help: str, *, complete: str = "", words: bool = False, file: bool = False) -> msgspec.Meta:

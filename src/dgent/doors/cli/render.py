@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -14,18 +14,24 @@ from dgent.config import settings as config
 from dgent.doors.cli.options import DoorOptions
 from dgent.doors.cli.style import Paint, ago, terminal_size
 from dgent.doors.cli.wire import as_text
+from dgent.verbs.registry import Items
 
 Lines = list[str]
 
 
 def show(
-    found: Any, settings: config.Settings, chosen: DoorOptions, page: bool = True, err: bool = False
+    found: Any,
+    settings: config.Settings,
+    chosen: DoorOptions,
+    kind: Any = None,
+    page: bool = True,
+    err: bool = False,
 ) -> None:
-    """Print an answer; a long one goes through a pager on a terminal."""
+    """Print an answer; a long one goes through a pager on a terminal. `kind` is as `draw` takes it."""
     terminal = (sys.stderr if err else sys.stdout).isatty()
     color = config.wants_color(chosen.color or settings.color, terminal)
     paint = Paint(color, sided=chosen.side_by_side, terminal=terminal)
-    lines = draw(found, paint)
+    lines = draw(found, paint, kind)
     if page and terminal and not err and _needs_pager(settings.pager, len(lines)):
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
     elif lines:
@@ -36,9 +42,10 @@ def _needs_pager(setting: str, lines: int) -> bool:
     return setting == "always" or (setting == "auto" and lines >= terminal_size().lines)
 
 
-def draw(found: Any, paint: Paint) -> Lines:
-    """Return an answer as lines."""
-    name = _DRAWINGS.get(type(found).__name__)
+def draw(found: Any, paint: Paint, kind: Any = None) -> Lines:
+    """Return an answer as lines; `kind` is the output of its verb, which says what many items are."""
+    items = f"Items[{get_args(kind)[0].__name__}]" if isinstance(found, Items) and kind else ""
+    name = _DRAWINGS.get(items or type(found).__name__)
     if name is None:
         return _fields(found, paint)
     module, _, function = name.partition(".")
@@ -76,7 +83,7 @@ _DRAWINGS: dict[str, str] = {
     "Records": "record.draw_records",
     "LogEntry": "history.draw_entry",
     "Log": "history.draw_log",
-    "Editions": "history.draw_versions",
+    "Items[Edition]": "history.draw_versions",
     "RecordDiff": "history.draw_diff",
     "Done": "history.draw_change",
     "Counted": "record.draw_count",
@@ -96,36 +103,36 @@ _DRAWINGS: dict[str, str] = {
     "Clashing": "store.draw_conflict",
     "Known": "store.draw_setting",
     "Deleted": "store.draw_deletion",
-    "Constellations": "store.draw_constellations",
-    "RecordLinks": "record.draw_associations",
+    "Items[Constellation]": "store.draw_constellations",
+    "Items[RecordLink]": "record.draw_associations",
     "Offers": "record.draw_offers",
     "Crumb": "crumb.draw_crumb",
     "Dropped": "crumb.draw_drop",
     "WholeCrumb": "crumb.draw_whole_crumb",
-    "Crumbs": "crumb.draw_crumbs",
+    "Items[Crumb]": "crumb.draw_crumbs",
     "Queue": "crumb.draw_queue",
-    "CrumbVersions": "crumb.draw_versions",
+    "Items[CrumbVersion]": "crumb.draw_versions",
     "Board": "crumb.draw_board",
-    "Trail": "crumb.draw_trail",
-    "Trails": "crumb.draw_trails",
+    "TrailInfo": "crumb.draw_trail",
+    "Items[TrailInfo]": "crumb.draw_trails",
     "WholeTrail": "crumb.draw_whole_trail",
-    "Ended": "crumb.draw_trail_end",
-    "Link": "cupboard.draw_link",
-    "Links": "cupboard.draw_links",
-    "Property": "cupboard.draw_property",
-    "Properties": "cupboard.draw_properties",
-    "Categories": "cupboard.draw_categories",
+    "TrailEnd": "crumb.draw_trail_end",
+    "LinkInfo": "cupboard.draw_link",
+    "Items[LinkInfo]": "cupboard.draw_links",
+    "PropertyInfo": "cupboard.draw_property",
+    "Items[PropertyInfo]": "cupboard.draw_properties",
+    "CategoryList": "cupboard.draw_categories",
     "Value": "cupboard.draw_value",
-    "Stash": "cupboard.draw_stash",
-    "Stashes": "cupboard.draw_stashes",
-    "StashVersions": "cupboard.draw_stash_versions",
+    "StashInfo": "cupboard.draw_stash",
+    "Items[StashInfo]": "cupboard.draw_stashes",
+    "Items[StashVersion]": "cupboard.draw_stash_versions",
     "Held": "cupboard.draw_holder",
     "MetadataEntry": "cupboard.draw_entry",
-    "MetadataEntries": "cupboard.draw_entries",
-    "MetadataSchemas": "cupboard.draw_schemas",
+    "Items[MetadataEntry]": "cupboard.draw_entries",
+    "Items[SchemaInfo]": "cupboard.draw_schemas",
     "Removed": "cupboard.draw_removal",
     "dict": "cupboard.draw_row",
-    "Rows": "cupboard.draw_rows",
+    "Items[dict]": "cupboard.draw_rows",
     "Opened": "cupboard.draw_cupboard",
     "Compared": "crumb.draw_comparison",
     "Drawn": "cupboard.draw_graph",
@@ -134,7 +141,7 @@ _DRAWINGS: dict[str, str] = {
     "Blocks": "block.draw_blocks",
     "BlockText": "block.draw_text",
     "BlockInfo": "block.draw_info",
-    "BlockShares": "block.draw_shares",
+    "Items[BlockShare]": "block.draw_shares",
     "Edited": "block.draw_edit",
     "BlockVersions": "block.draw_versions",
     "BlockDiff": "block.draw_diff",
@@ -144,20 +151,20 @@ _DRAWINGS: dict[str, str] = {
     "Checkpoint": "block.draw_checkpoint",
     "Checkpoints": "block.draw_checkpoints",
     "FolderSynced": "block.draw_sync",
-    "BlockNotices": "block.draw_notices",
-    "BlockActivities": "block.draw_activities",
-    "Refusals": "block.draw_refusals",
+    "Items[BlockNotice]": "block.draw_notices",
+    "Items[BlockActivity]": "block.draw_activities",
+    "Items[RefusalInfo]": "block.draw_refusals",
     "Context": "block.draw_context",
-    "Hits": "block.draw_hits",
+    "Items[Hit]": "block.draw_hits",
     "ArchiveEntry": "block.draw_entry",
-    "Agent": "block.draw_agent",
-    "Agents": "block.draw_agents",
-    "Group": "block.draw_group",
-    "Groups": "block.draw_groups",
+    "AgentInfo": "block.draw_agent",
+    "Items[AgentInfo]": "block.draw_agents",
+    "GroupInfo": "block.draw_group",
+    "Items[GroupInfo]": "block.draw_groups",
     "ImportResult": "cupboard.draw_import",
     "ExportResult": "cupboard.draw_export",
     "MadeFork": "fork.draw_fork",
-    "Forks": "fork.draw_forks",
+    "Items[Fork]": "fork.draw_forks",
     "ForkStatus": "fork.draw_distance",
     "ForkMerged": "fork.draw_merge",
     "ForkDeleted": "fork.draw_deletion",

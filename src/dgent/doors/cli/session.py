@@ -182,9 +182,9 @@ async def _answer(
         if out.used:
             # Standard output is the file, so the answer goes to standard error.
             if chosen.output == "human":
-                render.show(found, settings, chosen, err=True)
+                render.show(found, settings, chosen, verb.output, err=True)
             return 0
-        return print_answer(found, settings, chosen, store.degraded)
+        return print_answer(found, settings, chosen, verb.output, store.degraded)
 
 
 class Out:
@@ -299,11 +299,15 @@ def _path_of(url: str) -> Path | None:
 
 
 def print_answer(
-    found: Any, settings: config.Settings, chosen: DoorOptions, degraded: Degradation | None = None
+    found: Any,
+    settings: config.Settings,
+    chosen: DoorOptions,
+    kind: Any = None,
+    degraded: Degradation | None = None,
 ) -> int:
-    """Print an answer; returns the exit code."""
+    """Print an answer, which is of a verb's output `kind`; returns the exit code."""
     if chosen.output == "human":
-        render.show(found, settings, chosen)
+        render.show(found, settings, chosen, kind)
     elif chosen.output == "jsonl" and hasattr(found, "items"):
         for each in found.items:
             _print_json(each)

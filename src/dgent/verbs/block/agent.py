@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dgent.blocks.access import agents as constellation
+from dgent.blocks import Agent, Group
 from dgent.errors import Conflict, Denied, InputError, NotFound
-from dgent.verbs.block.answer import Agent, Agents, Group, Groups
+from dgent.verbs.block.answer import AgentInfo, GroupInfo
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 Status = Annotated[str | None, option("active, hibernated or archived", short="s")]
@@ -31,7 +31,7 @@ class CreateAgent(Ask):
 
 
 @verb("agent.create", effect="write", errors=ERRORS, makes=True)
-async def create(context: Context, ask: CreateAgent) -> Agent:
+async def create(context: Context, ask: CreateAgent) -> AgentInfo:
     """Put an agent on the roster; one that makes a block is on it by that."""
     return _agent(await (await library_of(context)).agents.create(ask.name, description=ask.description))
 
@@ -43,14 +43,14 @@ class ListAgents(Ask):
 
 
 @verb("agent.list", effect="read", errors=(InputError,))
-async def list_(context: Context, ask: ListAgents) -> Agents:
+async def list_(context: Context, ask: ListAgents) -> Items[AgentInfo]:
     """List the agents of the constellation."""
     found = await (await library_of(context)).agents.list(status=ask.status)
-    return Agents([_agent(each) for each in found])
+    return Items([_agent(each) for each in found])
 
 
 @verb("agent.get", effect="read", errors=(InputError, NotFound))
-async def get(context: Context, ask: OneAgent) -> Agent:
+async def get(context: Context, ask: OneAgent) -> AgentInfo:
     """Show an agent."""
     return _agent(await (await library_of(context)).agents.get(ask.name))
 
@@ -63,7 +63,7 @@ class DescribeAgent(OneAgent):
 
 
 @verb("agent.describe", effect="write", errors=ERRORS)
-async def describe(context: Context, ask: DescribeAgent) -> Agent:
+async def describe(context: Context, ask: DescribeAgent) -> AgentInfo:
     """Change what is said of an agent, or its status."""
     if ask.description is None and ask.status is None:
         raise InputError("there is nothing to change", hint="give --description or --status")
@@ -82,15 +82,15 @@ class CreateGroup(Ask):
 
 
 @verb("group.create", effect="write", errors=ERRORS, makes=True)
-async def create_group(context: Context, ask: CreateGroup) -> Group:
+async def create_group(context: Context, ask: CreateGroup) -> GroupInfo:
     """Make a group of agents, without members yet."""
     return _group(await (await library_of(context)).groups.create(ask.name, description=ask.description))
 
 
 @verb("group.list", effect="read")
-async def list_groups(context: Context, ask: NoInput) -> Groups:
+async def list_groups(context: Context, ask: NoInput) -> Items[GroupInfo]:
     """List the groups, each with its members."""
-    return Groups([_group(each) for each in await (await library_of(context)).groups.list()])
+    return Items([_group(each) for each in await (await library_of(context)).groups.list()])
 
 
 class OneGroup(Ask):
@@ -100,7 +100,7 @@ class OneGroup(Ask):
 
 
 @verb("group.get", effect="read", errors=(InputError, NotFound))
-async def get_group(context: Context, ask: OneGroup) -> Group:
+async def get_group(context: Context, ask: OneGroup) -> GroupInfo:
     """Show a group and its members."""
     return _group(await (await library_of(context)).groups.get(ask.name))
 
@@ -119,14 +119,14 @@ class Join(Leave):
 
 
 @verb("group.join", effect="write", errors=ERRORS)
-async def join(context: Context, ask: Join) -> Group:
+async def join(context: Context, ask: Join) -> GroupInfo:
     """Put an agent into a group, or change what it is there."""
     groups = (await library_of(context)).groups
     return _group(await groups.join(ask.name, ask.member, role=ask.role, capabilities=ask.can))
 
 
 @verb("group.leave", effect="write", errors=ERRORS)
-async def leave(context: Context, ask: Leave) -> Group:
+async def leave(context: Context, ask: Leave) -> GroupInfo:
     """Take an agent out of a group, and with that from what is shared with the group."""
     return _group(await (await library_of(context)).groups.leave(ask.name, ask.member))
 
@@ -140,9 +140,9 @@ async def delete_group(context: Context, ask: OneGroup) -> Removed:
     return Removed("group", found.id, "")
 
 
-def _agent(found: constellation.Agent) -> Agent:
-    return Agent(found.name, found.description, found.status)
+def _agent(found: Agent) -> AgentInfo:
+    return AgentInfo(found.name, found.description, found.status)
 
 
-def _group(found: constellation.Group) -> Group:
-    return Group(found.name, found.description, found.members)
+def _group(found: Group) -> GroupInfo:
+    return GroupInfo(found.name, found.description, found.members)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dgent.blocks import Block, Branch, Difference, FileReport, Hit, Member, Version
+from dgent.blocks import Block, Branch, Difference, FileReport, Member, Version
 
 
 class BlockHeader(msgspec.Struct, frozen=True):
@@ -59,12 +59,6 @@ class BlockShare(msgspec.Struct, frozen=True):
     permission: str
     by: str
     at: datetime
-
-
-class BlockShares(msgspec.Struct, frozen=True):
-    """Shares that an agent gave or was given."""
-
-    items: list[BlockShare]
 
 
 class BlockField(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -220,12 +214,6 @@ class BlockNotice(msgspec.Struct, frozen=True):
     diff: str
 
 
-class BlockNotices(msgspec.Struct, frozen=True):
-    """Changes of others to the blocks that an agent may see."""
-
-    items: list[BlockNotice]
-
-
 class BlockActivity(msgspec.Struct, frozen=True):
     """Something that was done to a block, an archival entry, a crumb or a trail; `kind` says which."""
 
@@ -241,13 +229,7 @@ class BlockActivity(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class BlockActivities(msgspec.Struct, frozen=True):
-    """Activities, newest first."""
-
-    items: list[BlockActivity]
-
-
-class Refusal(msgspec.Struct, frozen=True):
+class RefusalInfo(msgspec.Struct, frozen=True):
     """A refused request: the agent, the operation, the block, and the reason."""
 
     at: datetime
@@ -260,18 +242,6 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Refusals(msgspec.Struct, frozen=True):
-    """Refusals, newest first."""
-
-    items: list[Refusal]
-
-
-class Hits(msgspec.Struct, frozen=True):
-    """Search results, the best first."""
-
-    items: list[Hit]
-
-
 class ArchiveEntry(msgspec.Struct, frozen=True):
     """An archival entry."""
 
@@ -282,7 +252,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class Agent(msgspec.Struct, frozen=True):
+class AgentInfo(msgspec.Struct, frozen=True):
     """An agent of the constellation."""
 
     name: str
@@ -290,24 +260,12 @@ class Agent(msgspec.Struct, frozen=True):
     status: str
 
 
-class Agents(msgspec.Struct, frozen=True):
-    """The agents of the constellation, by name."""
-
-    items: list[Agent]
-
-
-class Group(msgspec.Struct, frozen=True):
+class GroupInfo(msgspec.Struct, frozen=True):
     """A group and its members."""
 
     name: str
     description: str
     members: tuple[Member, ...]
-
-
-class Groups(msgspec.Struct, frozen=True):
-    """The groups of the constellation, by name."""
-
-    items: list[Group]
 
 
 def header_of(found: Block) -> BlockHeader:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from dgent.blocks import Hit
 from dgent.errors import InputError, NotFound
-from dgent.verbs.block.answer import ArchiveEntry, Hits
+from dgent.verbs.block.answer import ArchiveEntry
 from dgent.verbs.block.library import Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.blocks import Entry
@@ -52,11 +53,11 @@ class SearchArchive(Ask):
 
 
 @verb("archive.search", effect="read", errors=(InputError,))
-async def search(context: Context, ask: SearchArchive) -> Hits:
+async def search(context: Context, ask: SearchArchive) -> Items[Hit]:
     """Find archival entries, the best first."""
     library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind="entry", tags=ask.tag)
-    return Hits(found)
+    return Items(found)
 
 
 class DeleteEntry(OneEntry):

@@ -17,14 +17,13 @@ from dgent.verbs.block.answer import (
     Blocks,
     BlockSection,
     BlockShare,
-    BlockShares,
     BlockText,
     header_of,
 )
 from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, content_of, library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.blocks import Shape
@@ -265,7 +264,7 @@ class ShareBlock(UnshareBlock):
 
 
 @verb("block.share", effect="write", errors=ERRORS)
-async def share(context: Context, ask: ShareBlock) -> BlockShares:
+async def share(context: Context, ask: ShareBlock) -> Items[BlockShare]:
     """Give a block to another agent or a group; again to change what they may do with it."""
     library = await library_of(context)
     block = await block_of(library, ask)
@@ -276,11 +275,11 @@ async def share(context: Context, ask: ShareBlock) -> BlockShares:
         permission=ask.permission,
         owner=block.owner,
     )
-    return BlockShares([_share(each) for each in await library.list_shares() if each.block == block.id])
+    return Items([_share(each) for each in await library.list_shares() if each.block == block.id])
 
 
 @verb("block.unshare", effect="write", errors=ERRORS)
-async def unshare(context: Context, ask: UnshareBlock) -> BlockShares:
+async def unshare(context: Context, ask: UnshareBlock) -> Items[BlockShare]:
     """Take a block back from an agent or a group; answers with who has it still."""
     library = await library_of(context)
     block = await block_of(library, ask)
@@ -289,13 +288,13 @@ async def unshare(context: Context, ask: UnshareBlock) -> BlockShares:
     )
     if not had:
         raise NotFound(f"{block.label!r} is not shared with {ask.with_agent or ask.with_group}")
-    return BlockShares([_share(each) for each in await library.list_shares() if each.block == block.id])
+    return Items([_share(each) for each in await library.list_shares() if each.block == block.id])
 
 
 @verb("block.shares", effect="read")
-async def shares(context: Context, ask: NoInput) -> BlockShares:
+async def shares(context: Context, ask: NoInput) -> Items[BlockShare]:
     """List what an agent gave to others, and what others gave to it."""
-    return BlockShares([_share(each) for each in await (await library_of(context)).list_shares()])
+    return Items([_share(each) for each in await (await library_of(context)).list_shares()])
 
 
 def _share(found: Any) -> BlockShare:

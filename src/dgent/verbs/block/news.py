@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from dgent.blocks import Context as MemoryContext
+from dgent.blocks import Hit
 from dgent.errors import InputError
 from dgent.verbs import parse
-from dgent.verbs.block.answer import (
-    BlockActivities,
-    BlockActivity,
-    BlockNotice,
-    BlockNotices,
-    Hits,
-    Refusal,
-    Refusals,
-)
+from dgent.verbs.block.answer import BlockActivity, BlockNotice, RefusalInfo
 from dgent.verbs.block.library import FoundKind, Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 
 class ListNotices(Ask):
@@ -34,10 +27,10 @@ def only_looking(ask: ListNotices) -> Effect | None:
 
 
 @verb("block.notices", effect="append", lighter=only_looking)
-async def notices(context: Context, ask: ListNotices) -> BlockNotices:
+async def notices(context: Context, ask: ListNotices) -> Items[BlockNotice]:
     """Show what others did to an agent's blocks since it last looked."""
     library = await library_of(context)
-    return BlockNotices(
+    return Items(
         [
             BlockNotice(each.owner, each.label, each.since, each.version, list(each.by), each.diff.text)
             for each in await library.notices(mark=ask.mark)
@@ -53,11 +46,11 @@ class ActivitySince(Ask):
 
 
 @verb("block.activity", effect="read", errors=(InputError,))
-async def activity(context: Context, ask: ActivitySince) -> BlockActivities:
+async def activity(context: Context, ask: ActivitySince) -> Items[BlockActivity]:
     """Show who did what to blocks, entries, crumbs and trails that an agent may see, newest first."""
     library = await library_of(context)
     found = await library.activity(parse.point(ask.since, "since"), limit=ask.limit)
-    return BlockActivities(
+    return Items(
         [
             BlockActivity(
                 *(each.seq, each.at, each.by, each.what, each.owner, each.label, each.version, each.message),
@@ -75,14 +68,14 @@ class Refused(Ask):
 
 
 @verb("block.refusals", effect="read", errors=(InputError,))
-async def refusals(context: Context, ask: Refused) -> Refusals:
+async def refusals(context: Context, ask: Refused) -> Items[RefusalInfo]:
     """Show what an agent was refused, and what others were refused of its blocks, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     found = await (await library_of(context)).refusals(ask.limit)
-    return Refusals(
+    return Items(
         [
-            Refusal(
+            RefusalInfo(
                 *(each.at, each.agent, each.trust, each.owner, each.label),
                 *(each.what, each.verdict, each.reason),
             )
@@ -119,8 +112,8 @@ class SearchBlocks(Ask):
 
 
 @verb("block.search", effect="read", errors=(InputError,))
-async def search(context: Context, ask: SearchBlocks) -> Hits:
+async def search(context: Context, ask: SearchBlocks) -> Items[Hit]:
     """Find words in the blocks and archival entries that an agent may see."""
     library = await library_of(context)
     found = await library.search(ask.query, limit=ask.limit, kind=ask.kind, owner=ask.owner, tags=ask.tag)
-    return Hits(found)
+    return Items(found)

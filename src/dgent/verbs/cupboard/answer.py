@@ -33,12 +33,6 @@ class Crumb(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class Crumbs(msgspec.Struct, frozen=True):
-    """Work items."""
-
-    items: list[Crumb]
-
-
 class Queued(Crumb, frozen=True, kw_only=True):
     """A work item, whether it can be taken now, and why."""
 
@@ -79,24 +73,12 @@ class MetadataEntry(msgspec.Struct, frozen=True):
     created_at: datetime | None
 
 
-class MetadataEntries(msgspec.Struct, frozen=True):
-    """Entries beside work items, oldest first."""
-
-    items: list[MetadataEntry]
-
-
-class MetadataSchema(msgspec.Struct, frozen=True):
+class SchemaInfo(msgspec.Struct, frozen=True):
     """A kind of metadata."""
 
     name: str
     description: str
     content_type: str
-
-
-class MetadataSchemas(msgspec.Struct, frozen=True):
-    """The kinds of metadata."""
-
-    items: list[MetadataSchema]
 
 
 class WholeCrumb(Queued, frozen=True, kw_only=True):
@@ -120,12 +102,6 @@ class CrumbVersion(msgspec.Struct, frozen=True):
     crumb: Crumb | None
 
 
-class CrumbVersions(msgspec.Struct, frozen=True):
-    """The kept versions of a work item, newest first."""
-
-    items: list[CrumbVersion]
-
-
 class Column(msgspec.Struct, frozen=True):
     """The work items in one state; `count` is how many there are, also of those left out."""
 
@@ -140,7 +116,7 @@ class Board(msgspec.Struct, frozen=True):
     columns: list[Column]
 
 
-class Trail(msgspec.Struct, frozen=True, kw_only=True):
+class TrailInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An exploration: what it is for, and how it ended."""
 
     id: str
@@ -156,19 +132,13 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class Trails(msgspec.Struct, frozen=True):
-    """Explorations, newest first."""
-
-    items: list[Trail]
-
-
 class TrailCrumb(Crumb, frozen=True, kw_only=True):
     """A work item of a trail; `parents` are the ids of those it comes after."""
 
     parents: list[str] = []
 
 
-class Stash(msgspec.Struct, frozen=True, kw_only=True):
+class StashInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Shared state; `trail` is the one it is scoped to."""
 
     id: str
@@ -184,29 +154,23 @@ class Stash(msgspec.Struct, frozen=True, kw_only=True):
     trail: str | None = None
 
 
-class Stashes(msgspec.Struct, frozen=True):
-    """Shared state, oldest first."""
-
-    items: list[Stash]
-
-
-class WholeTrail(Trail, frozen=True, kw_only=True):
+class WholeTrail(TrailInfo, frozen=True, kw_only=True):
     """An exploration with its work items and stashes; `kept` are those that outlived it."""
 
     branches_from: Neighbour | None = None
     crumbs: list[TrailCrumb] = []
     kept: list[TrailCrumb] = []
     removed: int = 0
-    stashes: list[Stash] = []
+    stashes: list[StashInfo] = []
 
 
-class Ended(msgspec.Struct, frozen=True):
+class TrailEnd(msgspec.Struct, frozen=True):
     """The end of a trail, and the crumbs it had; undoing the commit `seq` brings all of it back.
 
     `freed` are crumbs elsewhere that no longer wait, because what they waited for was removed.
     """
 
-    trail: Trail
+    trail: TrailInfo
     crumbs: list[str]
     freed: list[str]
     seq: int | None
@@ -222,12 +186,6 @@ class StashVersion(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class StashVersions(msgspec.Struct, frozen=True):
-    """The versions of a stash, oldest first."""
-
-    items: list[StashVersion]
-
-
 class Held(msgspec.Struct, frozen=True):
     """The holder of a lock or a work item, until when, and the fencing token."""
 
@@ -237,7 +195,7 @@ class Held(msgspec.Struct, frozen=True):
     until: datetime | None
 
 
-class Link(msgspec.Struct, frozen=True):
+class LinkInfo(msgspec.Struct, frozen=True):
     """An edge between crumbs, trails and stashes."""
 
     id: str
@@ -249,13 +207,7 @@ class Link(msgspec.Struct, frozen=True):
     to_name: str = ""
 
 
-class Links(msgspec.Struct, frozen=True):
-    """Edges, oldest first."""
-
-    items: list[Link]
-
-
-class Category(msgspec.Struct, frozen=True):
+class CategoryInfo(msgspec.Struct, frozen=True):
     """A value of a categorical property."""
 
     id: str
@@ -263,14 +215,14 @@ class Category(msgspec.Struct, frozen=True):
     ordinal: int
 
 
-class Categories(msgspec.Struct, frozen=True):
+class CategoryList(msgspec.Struct, frozen=True):
     """The values of a categorical property, lowest ordinal first."""
 
     property: str
-    items: list[Category]
+    items: list[CategoryInfo]
 
 
-class Property(msgspec.Struct, frozen=True):
+class PropertyInfo(msgspec.Struct, frozen=True):
     """A field that every crumb, trail or stash has a value for."""
 
     id: str
@@ -280,12 +232,6 @@ class Property(msgspec.Struct, frozen=True):
     description: str
     default: Any
     categories: list[str]
-
-
-class Properties(msgspec.Struct, frozen=True):
-    """The defined properties, oldest first."""
-
-    items: list[Property]
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -340,12 +286,12 @@ def queued_of(found: Judged) -> Queued:
 
 def trail_fields(found: trail.Trail) -> dict[str, Any]:
     """Return the fields that every answer about a trail has."""
-    return _copy_fields(Trail, found)
+    return _copy_fields(TrailInfo, found)
 
 
-def trail_of(found: trail.Trail) -> Trail:
+def trail_of(found: trail.Trail) -> TrailInfo:
     """Return a trail as doors show it."""
-    return Trail(**trail_fields(found))
+    return TrailInfo(**trail_fields(found))
 
 
 def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
@@ -353,9 +299,9 @@ def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
     return Neighbour(found.id, found.name, found.state)
 
 
-def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
+def stash_of(found: stash.Stash, trail: str | None = None) -> StashInfo:
     """Return a stash as doors show it."""
-    return Stash(
+    return StashInfo(
         id=found.id,
         name=found.name,
         type=found.stash_type,
@@ -370,15 +316,15 @@ def stash_of(found: stash.Stash, trail: str | None = None) -> Stash:
     )
 
 
-def link_of(found: link.Link, names: Mapping[str, str]) -> Link:
+def link_of(found: link.Link, names: Mapping[str, str]) -> LinkInfo:
     """Return a link as doors show it; `names` has the names of its ends by id."""
     ends = names.get(found.from_id, ""), names.get(found.to_id, "")
-    return Link(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
+    return LinkInfo(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
 
 
-def property_of(found: property.Property, defined: Definition) -> Property:
+def property_of(found: property.Property, defined: Definition) -> PropertyInfo:
     """Return a property as doors show it."""
-    return Property(
+    return PropertyInfo(
         found.id,
         found.name,
         found.value_type,

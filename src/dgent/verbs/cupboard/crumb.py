@@ -10,9 +10,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
     Crumb,
-    Crumbs,
     CrumbVersion,
-    CrumbVersions,
     MetadataEntry,
     Neighbour,
     Removed,
@@ -22,7 +20,7 @@ from dgent.verbs.cupboard.answer import (
     entry_of,
     neighbour_of,
 )
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Crumb as CrumbEntity
@@ -161,7 +159,7 @@ class ListCrumbs(FindCrumbs):
 
 
 @verb("crumb.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListCrumbs) -> Crumbs:
+async def list_(context: Context, ask: ListCrumbs) -> Items[Crumb]:
     """List crumbs, newest first."""
     cupboard = await input.cupboard_of(context)
     filters = await filters_of(cupboard, ask) | {"limit": ask.limit, "offset": ask.offset}
@@ -174,7 +172,7 @@ async def list_(context: Context, ask: ListCrumbs) -> Crumbs:
     filters |= {
         name: value for name, value in (("name", ask.name), ("holder", ask.holder)) if value is not None
     }
-    return Crumbs([crumb_of(each) for each in await cupboard.crumbs.fetch(filters)])
+    return Items([crumb_of(each) for each in await cupboard.crumbs.fetch(filters)])
 
 
 class SetCrumb(OneCrumb):
@@ -267,7 +265,7 @@ class CrumbHistory(OneCrumb):
 
 
 @verb("crumb.history", effect="read", errors=(NotFound,))
-async def history(context: Context, ask: CrumbHistory) -> CrumbVersions:
+async def history(context: Context, ask: CrumbHistory) -> Items[CrumbVersion]:
     """List the versions of a crumb, newest first; also of one that was removed."""
     cupboard = await input.cupboard_of(context)
     versions = await cupboard.crumbs.versions(ask.id)
@@ -284,4 +282,4 @@ async def history(context: Context, ask: CrumbHistory) -> CrumbVersions:
         )
         for each in reversed(versions)
     ]
-    return CrumbVersions(items[: ask.limit])
+    return Items(items[: ask.limit])

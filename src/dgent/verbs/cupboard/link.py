@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from dgent.cupboard import Cupboard
-from dgent.cupboard import Link as LinkEntity
+from dgent.cupboard import Cupboard, Link
 from dgent.cupboard.kind import LinkType
 from dgent.cupboard.tables.link import ENDS
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
-from dgent.verbs.cupboard.answer import Link, Links, Removed, link_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.cupboard.answer import LinkInfo, Removed, link_of
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 
 class AddLink(Ask):
@@ -26,11 +25,11 @@ class AddLink(Ask):
 
 
 @verb("link.add", effect="write", errors=(InputError, NotFound, Conflict))
-async def add(context: Context, ask: AddLink) -> Link:
+async def add(context: Context, ask: AddLink) -> LinkInfo:
     """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
     cupboard = await input.cupboard_of(context)
     ends = ENDS[ask.type]
-    made = LinkEntity(
+    made = Link(
         ask.type,
         await input.id_of(cupboard, input.TABLES[ends.start], ask.from_id),
         await input.id_of(cupboard, input.TABLES[ends.end], ask.to_id),
@@ -49,7 +48,7 @@ class ListLinks(Ask):
 
 
 @verb("link.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListLinks) -> Links:
+async def list_(context: Context, ask: ListLinks) -> Items[LinkInfo]:
     """List links, oldest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -61,10 +60,10 @@ async def list_(context: Context, ask: ListLinks) -> Links:
         given = getattr(ask, end)
         if given is not None:
             filters[end] = await _anything(cupboard, given)
-    return Links(await _links_of(cupboard, await cupboard.links.fetch(filters)))
+    return Items(await _links_of(cupboard, await cupboard.links.fetch(filters)))
 
 
-async def _links_of(cupboard: Cupboard, links: Sequence[LinkEntity]) -> list[Link]:
+async def _links_of(cupboard: Cupboard, links: Sequence[Link]) -> list[LinkInfo]:
     """Return links with the names of their ends."""
     ids = list({end for link in links for end in (link.from_id, link.to_id)})
     found = await cupboard.universe.get_many(ids) if ids else []
@@ -93,6 +92,6 @@ class OneLink(Ask):
 async def delete(context: Context, ask: OneLink) -> Removed:
     """Remove a link; a crumb that waited because of it no longer waits."""
     cupboard = await input.cupboard_of(context)
-    link: LinkEntity = await input.find_entity(cupboard, "links", ask.id)
+    link: Link = await input.find_entity(cupboard, "links", ask.id)
     await cupboard.links.delete(link.id)
     return Removed("links", link.id, f"{link.from_id} {link.link_type} {link.to_id}")

@@ -10,16 +10,14 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
-    MetadataEntries,
     MetadataEntry,
-    MetadataSchema,
-    MetadataSchemas,
     Removed,
+    SchemaInfo,
     entry_of,
 )
 from dgent.verbs.cupboard.crumb import OneCrumb as OneCrumb
 from dgent.verbs.cupboard.crumb import entries_of
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 COMMENTS = "comments"
 
@@ -40,11 +38,11 @@ async def comment(context: Context, ask: Comment) -> MetadataEntry:
 
 
 @verb("metadata.comments", effect="read", errors=(NotFound,))
-async def comments(context: Context, ask: OneCrumb) -> MetadataEntries:
+async def comments(context: Context, ask: OneCrumb) -> Items[MetadataEntry]:
     """List what was said about a crumb, oldest first."""
     cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "crumbs", ask.id)
-    return MetadataEntries(await entries_of(cupboard, crumb_id=id, schema=COMMENTS))
+    return Items(await entries_of(cupboard, crumb_id=id, schema=COMMENTS))
 
 
 class AddMetadata(Ask):
@@ -81,7 +79,7 @@ class ListMetadata(Ask):
 
 
 @verb("metadata.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListMetadata) -> MetadataEntries:
+async def list_(context: Context, ask: ListMetadata) -> Items[MetadataEntry]:
     """List entries beside crumbs, oldest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -93,7 +91,7 @@ async def list_(context: Context, ask: ListMetadata) -> MetadataEntries:
         filters["schema"] = ask.schema
     if ask.contains is not None:
         filters["content_contains"] = ask.contains
-    return MetadataEntries(await entries_of(cupboard, **filters))
+    return Items(await entries_of(cupboard, **filters))
 
 
 class OneMetadata(Ask):
@@ -120,20 +118,20 @@ class Register(Ask):
 
 
 @verb("metadata.register", effect="append", errors=(InputError, Conflict), makes=True)
-async def register(context: Context, ask: Register) -> MetadataSchema:
+async def register(context: Context, ask: Register) -> SchemaInfo:
     """Make a kind of metadata known."""
     cupboard = await input.cupboard_of(context)
     made = await cupboard.register_schema(ask.name, ask.description, ask.content_type)
-    return MetadataSchema(made.name, made.description, made.content_type)
+    return SchemaInfo(made.name, made.description, made.content_type)
 
 
 @verb("metadata.schemas", effect="read")
-async def schemas(context: Context, ask: NoInput) -> MetadataSchemas:
+async def schemas(context: Context, ask: NoInput) -> Items[SchemaInfo]:
     """List the kinds of metadata."""
     cupboard = await input.cupboard_of(context)
-    return MetadataSchemas(
+    return Items(
         [
-            MetadataSchema(each.name, each.description, each.content_type)
+            SchemaInfo(each.name, each.description, each.content_type)
             for each in await cupboard.schemas.fetch()
         ]
     )

@@ -12,7 +12,7 @@ from dgent.errors import Conflict, NotFound
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
-from dgent.verbs.cupboard.answer import Crumb, Stash, Trail, crumb_of, stash_of, trail_of
+from dgent.verbs.cupboard.answer import Crumb, StashInfo, TrailInfo, crumb_of, stash_of, trail_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
 
@@ -26,10 +26,10 @@ class Compare(Ask):
 class TrailSide(msgspec.Struct, frozen=True):
     """A trail as it is, or as it was when it ended; `known` is False when that history is gone."""
 
-    trail: Trail
+    trail: TrailInfo
     counts: dict[str, int]
     crumbs: list[Crumb]
-    stashes: list[Stash]
+    stashes: list[StashInfo]
     branches_from: str | None
     known: bool
 

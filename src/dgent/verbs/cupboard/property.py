@@ -11,15 +11,14 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
-    Categories,
-    Category,
-    Properties,
-    Property,
+    CategoryInfo,
+    CategoryList,
+    PropertyInfo,
     Removed,
     Value,
     property_of,
 )
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 Name = Annotated[str, argument("the property's name or id", complete="property")]
 
@@ -35,7 +34,7 @@ class Define(Ask):
 
 
 @verb("property.define", effect="write", errors=(InputError, Conflict), makes=True)
-async def define(context: Context, ask: Define) -> Property:
+async def define(context: Context, ask: Define) -> PropertyInfo:
     """Define a property; everything in its scope has the default at once."""
     cupboard = await input.cupboard_of(context)
     kind = "categorical" if ask.category and ask.type == "text" else ask.type
@@ -52,12 +51,12 @@ class ListProperties(Ask):
 
 
 @verb("property.list", effect="read")
-async def list_(context: Context, ask: ListProperties) -> Properties:
+async def list_(context: Context, ask: ListProperties) -> Items[PropertyInfo]:
     """List the properties that are defined, with their categories."""
     cupboard = await input.cupboard_of(context)
     filters = {} if ask.scope is None else {"scope": ask.scope}
     definitions = await cupboard.definitions()
-    return Properties(
+    return Items(
         [
             property_of(each, definitions.find_any(each.id))
             for each in await cupboard.properties.fetch(filters)
@@ -120,14 +119,14 @@ class AddCategory(Ask):
 
 
 @verb("property.category", effect="write", errors=(InputError, NotFound, Conflict))
-async def category(context: Context, ask: AddCategory) -> Category:
+async def category(context: Context, ask: AddCategory) -> CategoryInfo:
     """Add a category to a property."""
     cupboard = await input.cupboard_of(context)
     known = await cupboard.properties.get_categories(ask.name)
     last = max((each.ordinal for each in known), default=-1)
     ordinal = last + 1 if ask.ordinal is None else ask.ordinal
     made = await cupboard.properties.define_category(ask.name, ask.category, ordinal)
-    return Category(made.id, made.name, made.ordinal)
+    return CategoryInfo(made.id, made.name, made.ordinal)
 
 
 class OneProperty(Ask):
@@ -137,14 +136,14 @@ class OneProperty(Ask):
 
 
 @verb("property.categories", effect="read", errors=(InputError, NotFound))
-async def categories(context: Context, ask: OneProperty) -> Categories:
+async def categories(context: Context, ask: OneProperty) -> CategoryList:
     """List the categories of a property, lowest ordinal first."""
     cupboard = await input.cupboard_of(context)
     items = [
-        Category(each.id, each.name, each.ordinal)
+        CategoryInfo(each.id, each.name, each.ordinal)
         for each in await cupboard.properties.get_categories(ask.name)
     ]
-    return Categories((await cupboard.definitions()).find_any(ask.name).name, items)
+    return CategoryList((await cupboard.definitions()).find_any(ask.name).name, items)
 
 
 @verb("property.delete", effect="write", errors=(InputError, NotFound, Conflict))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from dgent.cupboard import Cupboard
-from dgent.cupboard import Stash as StashEntity
+from dgent.cupboard import Cupboard, Stash
 from dgent.cupboard.kind import StashType
 from dgent.cupboard.lease import LEASE_S
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
-from dgent.verbs.cupboard.answer import Held, Removed, Stash, Stashes, StashVersion, StashVersions, stash_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.cupboard.answer import Held, Removed, StashInfo, StashVersion, stash_of
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 Id = Annotated[str, argument(input.StashId, complete="stash")]
 By = Annotated[str | None, option("the crumb or agent that changes it; kept in its history")]
@@ -32,7 +31,7 @@ class CreateStash(Ask):
 
 
 @verb("stash.create", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def create(context: Context, ask: CreateStash) -> Stash:
+async def create(context: Context, ask: CreateStash) -> StashInfo:
     """Make a stash: a resource, an artifact, a context, a counter or a lock."""
     cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
@@ -56,13 +55,13 @@ class OneStash(Ask):
     id: Id
 
 
-async def _answer_of(cupboard: Cupboard, stash: StashEntity) -> Stash:
+async def _answer_of(cupboard: Cupboard, stash: Stash) -> StashInfo:
     links = await cupboard.links.fetch(link_type="scoped_to", from_id=stash.id)
     return stash_of(stash, links[0].to_id if links else None)
 
 
 @verb("stash.get", effect="read", errors=(NotFound,))
-async def get(context: Context, ask: OneStash) -> Stash:
+async def get(context: Context, ask: OneStash) -> StashInfo:
     """Show a stash."""
     cupboard = await input.cupboard_of(context)
     return await _answer_of(cupboard, await input.find_entity(cupboard, "stashes", ask.id))
@@ -78,7 +77,7 @@ class ListStashes(Ask):
 
 
 @verb("stash.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListStashes) -> Stashes:
+async def list_(context: Context, ask: ListStashes) -> Items[StashInfo]:
     """List stashes, oldest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -93,8 +92,8 @@ async def list_(context: Context, ask: ListStashes) -> Stashes:
         trail = await input.id_of(cupboard, "trails", ask.trail)
         filters["id"] = [stash for stash, scope in scopes.items() if scope == trail]
         if not filters["id"]:
-            return Stashes([])
-    return Stashes([stash_of(each, scopes.get(each.id)) for each in await cupboard.stashes.fetch(filters)])
+            return Items([])
+    return Items([stash_of(each, scopes.get(each.id)) for each in await cupboard.stashes.fetch(filters)])
 
 
 class SetStash(Ask):
@@ -107,10 +106,10 @@ class SetStash(Ask):
 
 
 @verb("stash.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(context: Context, ask: SetStash) -> Stash:
+async def set_(context: Context, ask: SetStash) -> StashInfo:
     """Give a stash another value."""
     cupboard = await input.cupboard_of(context)
-    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
+    stash: Stash = await input.find_entity(cupboard, "stashes", ask.id)
     value = _value(stash.stash_type, ask.value)
     done = await cupboard.stashes.set_value(stash.id, value, changed_by=ask.by, expected_version=ask.expect)
     return await _answer_of(cupboard, done)
@@ -126,7 +125,7 @@ class IncrementStash(Ask):
 
 
 @verb("stash.increment", effect="write", errors=(InputError, NotFound, Conflict))
-async def increment(context: Context, ask: IncrementStash) -> Stash:
+async def increment(context: Context, ask: IncrementStash) -> StashInfo:
     """Add to a counter; no two calls are lost, from however many programs."""
     cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
@@ -170,7 +169,7 @@ class Beat(Ask):
 async def heartbeat(context: Context, ask: Beat) -> Held:
     """Hold a lock for another lease from now on."""
     cupboard = await input.cupboard_of(context)
-    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
+    stash: Stash = await input.find_entity(cupboard, "stashes", ask.id)
     who = input.actor(context, cupboard.universe.author, ask.holder)
     until = await cupboard.stashes.heartbeat(stash.id, who, lease_s=ask.lease)
     return Held(stash.id, who, (stash.value or {}).get("token"), until)
@@ -186,7 +185,7 @@ class Release(Ask):
 
 
 @verb("stash.release", effect="write", errors=(InputError, NotFound, Conflict))
-async def release(context: Context, ask: Release) -> Stash:
+async def release(context: Context, ask: Release) -> StashInfo:
     """Release a lock."""
     cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "stashes", ask.id)
@@ -196,11 +195,11 @@ async def release(context: Context, ask: Release) -> Stash:
 
 
 @verb("stash.history", effect="read", errors=(NotFound,))
-async def history(context: Context, ask: OneStash) -> StashVersions:
+async def history(context: Context, ask: OneStash) -> Items[StashVersion]:
     """List what was done to a stash, oldest first."""
     cupboard = await input.cupboard_of(context)
     entries = await cupboard.stashes.history(await input.id_of(cupboard, "stashes", ask.id))
-    return StashVersions(
+    return Items(
         [
             StashVersion(each.version, each.operation, each.value, each.changed_by, each.created_at)
             for each in entries
@@ -212,6 +211,6 @@ async def history(context: Context, ask: OneStash) -> StashVersions:
 async def delete(context: Context, ask: OneStash) -> Removed:
     """Remove a stash; refused while it is a lock that somebody holds."""
     cupboard = await input.cupboard_of(context)
-    stash: StashEntity = await input.find_entity(cupboard, "stashes", ask.id)
+    stash: Stash = await input.find_entity(cupboard, "stashes", ask.id)
     await cupboard.stashes.delete(stash.id)
     return Removed("stashes", stash.id, stash.name)

@@ -22,7 +22,7 @@ from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, NoInput, argument, nearest, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, nearest, verb
 
 Row: TypeAlias = dict[str, Any]
 TableName = Annotated[
@@ -31,12 +31,6 @@ TableName = Annotated[
 ]
 ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these changes nothing that is there
 GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
-
-
-class Rows(msgspec.Struct, frozen=True):
-    """Entities of a table, in its order."""
-
-    items: list[Row]
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -107,12 +101,12 @@ class ListRows(Ask):
 
 
 @verb("cupboard.list", effect="read", errors=(InputError, NotFound))
-async def list_(context: Context, ask: ListRows) -> Rows:
+async def list_(context: Context, ask: ListRows) -> Items[Row]:
     """List the entities of a table that match all of some filters."""
     cupboard = await input.cupboard_of(context)
     table = cupboard.table(ask.table)
     filters = await _filters(cupboard, table, ask.filter)
-    return Rows([_row(table, each) for each in await table.fetch(filters)])
+    return Items([_row(table, each) for each in await table.fetch(filters)])
 
 
 @verb("cupboard.delete", effect="write", errors=(InputError, NotFound, Conflict))

@@ -10,12 +10,11 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
-    Ended,
     Neighbour,
     Removed,
-    Trail,
     TrailCrumb,
-    Trails,
+    TrailEnd,
+    TrailInfo,
     WholeTrail,
     crumb_fields,
     neighbour_of,
@@ -23,12 +22,10 @@ from dgent.verbs.cupboard.answer import (
     trail_fields,
     trail_of,
 )
-from dgent.verbs.registry import Ask, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, Items, argument, nearest, option, verb
 
 if TYPE_CHECKING:
-    from dgent.cupboard import Cupboard
-    from dgent.cupboard import Ended as EndedEntity
-    from dgent.cupboard import Trail as TrailEntity
+    from dgent.cupboard import Cupboard, Ended, Trail
 
 
 class Start(Ask):
@@ -41,7 +38,7 @@ class Start(Ask):
 
 
 @verb("trail.start", effect="append", errors=(InputError, NotFound), makes=True)
-async def start(context: Context, ask: Start) -> Trail:
+async def start(context: Context, ask: Start) -> TrailInfo:
     """Begin a trail: crumbs on it are kept or given up together."""
     cupboard = await input.cupboard_of(context)
     values = input.values_of(await cupboard.definitions(), "trail", ask.property)
@@ -64,7 +61,7 @@ class ListTrails(Ask):
 
 
 @verb("trail.list", effect="read", errors=(InputError,))
-async def list_(context: Context, ask: ListTrails) -> Trails:
+async def list_(context: Context, ask: ListTrails) -> Items[TrailInfo]:
     """List trails, newest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
@@ -76,7 +73,7 @@ async def list_(context: Context, ask: ListTrails) -> Trails:
     filters: dict[str, Any] = {"states": ask.state, "limit": ask.limit}
     if ask.name is not None:
         filters["name"] = ask.name
-    return Trails([trail_of(each) for each in await cupboard.trails.fetch(filters)])
+    return Items([trail_of(each) for each in await cupboard.trails.fetch(filters)])
 
 
 class OneTrail(Ask):
@@ -89,7 +86,7 @@ class OneTrail(Ask):
 async def get(context: Context, ask: OneTrail) -> WholeTrail:
     """Show a trail with its crumbs as a tree."""
     cupboard = await input.cupboard_of(context)
-    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
+    trail: Trail = await input.find_entity(cupboard, "trails", ask.id)
     crumbs = await _members(cupboard, trail_id=trail.id)
     kept = await _members(cupboard, id=list(trail.crumbs)) if trail.crumbs else []
     stashes = [link.from_id for link in await cupboard.links.fetch(link_type="scoped_to", to_id=trail.id)]
@@ -105,7 +102,7 @@ async def get(context: Context, ask: OneTrail) -> WholeTrail:
     )
 
 
-async def _branch(cupboard: Cupboard, trail: TrailEntity) -> Neighbour | None:
+async def _branch(cupboard: Cupboard, trail: Trail) -> Neighbour | None:
     for link in await cupboard.links.fetch(link_type="branches_from", from_id=trail.id):
         found = await cupboard.crumbs.fetch(id=link.to_id)
         return neighbour_of(found[0]) if found else None
@@ -130,10 +127,10 @@ class SetTrail(OneTrail):
 
 
 @verb("trail.set", effect="write", errors=(InputError, NotFound, Conflict))
-async def set_(context: Context, ask: SetTrail) -> Trail:
+async def set_(context: Context, ask: SetTrail) -> TrailInfo:
     """Change a trail: its name, goal, state, lesson, properties."""
     cupboard = await input.cupboard_of(context)
-    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
+    trail: Trail = await input.find_entity(cupboard, "trails", ask.id)
     if ask == SetTrail(id=ask.id):
         raise InputError("there is nothing to change", hint="give --name, --goal, --property …")
     values = input.values_of(await cupboard.definitions(), "trail", ask.property)
@@ -149,7 +146,7 @@ async def set_(context: Context, ask: SetTrail) -> Trail:
 
 
 @verb("trail.complete", effect="write", errors=(InputError, NotFound, Conflict))
-async def complete(context: Context, ask: OneTrail) -> Ended:
+async def complete(context: Context, ask: OneTrail) -> TrailEnd:
     """Complete a trail: its crumbs become permanent."""
     cupboard = await input.cupboard_of(context)
     return _end_of(await cupboard.complete(await input.id_of(cupboard, "trails", ask.id)))
@@ -163,22 +160,22 @@ class Abandon(OneTrail):
 
 
 @verb("trail.abandon", effect="write", errors=(InputError, NotFound, Conflict))
-async def abandon(context: Context, ask: Abandon) -> Ended:
+async def abandon(context: Context, ask: Abandon) -> TrailEnd:
     """Abandon a trail: its crumbs are removed, the lesson stays."""
     cupboard = await input.cupboard_of(context)
     id = await input.id_of(cupboard, "trails", ask.id)
     return _end_of(await cupboard.abandon(id, reason=ask.reason, lesson=ask.lesson))
 
 
-def _end_of(done: EndedEntity) -> Ended:
-    return Ended(trail_of(done.trail), list(done.crumbs), list(done.freed), done.seq)
+def _end_of(done: Ended) -> TrailEnd:
+    return TrailEnd(trail_of(done.trail), list(done.crumbs), list(done.freed), done.seq)
 
 
 @verb("trail.delete", effect="write", errors=(NotFound, Conflict))
 async def delete(context: Context, ask: OneTrail) -> Removed:
     """Remove a trail; its crumbs stay."""
     cupboard = await input.cupboard_of(context)
-    trail: TrailEntity = await input.find_entity(cupboard, "trails", ask.id)
+    trail: Trail = await input.find_entity(cupboard, "trails", ask.id)
     await cupboard.trails.delete(trail.id)
     return Removed("trails", trail.id, trail.name)
 
@@ -191,9 +188,9 @@ class Lessons(Ask):
 
 
 @verb("trail.lessons", effect="read", errors=(InputError,))
-async def lessons(context: Context, ask: Lessons) -> Trails:
+async def lessons(context: Context, ask: Lessons) -> Items[TrailInfo]:
     """List what was learned from trails that were given up, newest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    return Trails([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])
+    return Items([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

@@ -13,7 +13,7 @@ from dgent.universe import relation
 from dgent.verbs.context import Context
 from dgent.verbs.data.answer import Records, record_of
 from dgent.verbs.data.record import find_record
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 
 class Associate(Ask):
@@ -36,12 +36,6 @@ class RecordLink(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class RecordLinks(msgspec.Struct, frozen=True):
-    """Links of a record."""
-
-    items: list[RecordLink]
-
-
 @verb("data.associate", effect="write", errors=(InputError, NotFound))
 async def associate(context: Context, ask: Associate) -> RecordLink:
     """Link two records."""
@@ -58,11 +52,11 @@ class Associated(Ask):
 
 
 @verb("data.associated", effect="read", errors=(NotFound,))
-async def associated(context: Context, ask: Associated) -> RecordLinks:
+async def associated(context: Context, ask: Associated) -> Items[RecordLink]:
     """List the links of a record."""
     u = await context.universe()
     id = (await find_record(u, ask.id)).id
-    return RecordLinks([_link(link) for link in await u.associated(id, ask.kind)])
+    return Items([_link(link) for link in await u.associated(id, ask.kind)])
 
 
 class FollowParents(Ask):

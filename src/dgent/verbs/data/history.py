@@ -19,7 +19,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.answer import Done, Record, record_of
 from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
 WINDOW = 200  # commits read at once while going back through the log
@@ -38,12 +38,6 @@ class Edition(msgspec.Struct, frozen=True):
     record: Record | None
 
 
-class Editions(msgspec.Struct, frozen=True):
-    """The kept versions of a record, newest first."""
-
-    items: list[Edition]
-
-
 class RecordHistory(Ask):
     """Input of `data.history`."""
 
@@ -52,10 +46,10 @@ class RecordHistory(Ask):
 
 
 @verb("data.history", effect="read", errors=(NotFound,))
-async def history(context: Context, ask: RecordHistory) -> Editions:
+async def history(context: Context, ask: RecordHistory) -> Items[Edition]:
     """List the versions of a record, newest first."""
     u = await context.universe()
-    return Editions([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
+    return Items([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 
 def edition_of(version: Version) -> Edition:

@@ -16,7 +16,7 @@ from dgent.errors import Conflict, InputError, NotFound, StorageError
 from dgent.exchange import backup, folders
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.context import Context
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 
 class Constellation(msgspec.Struct, frozen=True):
@@ -26,12 +26,6 @@ class Constellation(msgspec.Struct, frozen=True):
     path: str
     size_bytes: int
     current: bool
-
-
-class Constellations(msgspec.Struct, frozen=True):
-    """The named stores of this machine."""
-
-    items: list[Constellation]
 
 
 Name = Annotated[str, argument("its name", complete="constellation")]
@@ -67,10 +61,10 @@ class CopyConstellation(Ask):
 
 
 @verb("constellation.list", effect="read", local=True)
-async def list_(context: Context, ask: NoInput) -> Constellations:
+async def list_(context: Context, ask: NoInput) -> Items[Constellation]:
     """List the constellations of this machine."""
     places = context.settings.places
-    return Constellations([describe(context, name) for name in constellations(places)])
+    return Items([describe(context, name) for name in constellations(places)])
 
 
 @verb("constellation.create", effect="append", errors=(InputError, Conflict), local=True)

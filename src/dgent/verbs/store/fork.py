@@ -21,7 +21,7 @@ from dgent.universe.universe import open as open_universe
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 from dgent.verbs.store.constellation import check_free, describe, folder_of, making, remove, url_of
 
 Name = Annotated[str, argument("the name of the fork", complete="constellation")]
@@ -42,12 +42,6 @@ class Fork(msgspec.Struct, frozen=True):
     made_at: datetime | None
     whole: bool = True
     problem: str = ""
-
-
-class Forks(msgspec.Struct, frozen=True):
-    """The forks on this machine."""
-
-    items: list[Fork]
 
 
 class MakeFork(Ask):
@@ -125,10 +119,10 @@ async def merge(context: Context, ask: MergeFork) -> forks.ForkMerged:
 
 
 @verb("fork.list", effect="read", local=True)
-async def list_(context: Context, ask: NoInput) -> Forks:
+async def list_(context: Context, ask: NoInput) -> Items[Fork]:
     """List the forks on this machine."""
     found = [await _describe(context, name) for name in constellations(context.settings.places)]
-    return Forks([each for each in found if each is not None])
+    return Items([each for each in found if each is not None])
 
 
 async def _describe(context: Context, name: str) -> Fork | None:

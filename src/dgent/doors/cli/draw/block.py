@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dgent.blocks import Context
+from dgent.blocks import Context, Hit
 from dgent.doors.cli.draw.history import draw_diff_lines
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
 from dgent.verbs.block.answer import FolderSynced
+from dgent.verbs.registry import Items
 
 COLORS = {"taken": "green", "written": "cyan", "deleted": "yellow", "conflicts": "red", "refused": "red"}
 WORDS = {"taken": "imported", "conflicts": "conflict"}
@@ -30,7 +31,7 @@ def draw_sync(found: FolderSynced, paint: Paint) -> Lines:
 STATUSES = {"active": "green", "hibernated": "blue", "archived": "red"}
 
 
-def draw_agents(found: answer.Agents, paint: Paint) -> Lines:
+def draw_agents(found: Items[answer.AgentInfo], paint: Paint) -> Lines:
     """Draw agents, a line each."""
     rows = [
         [
@@ -43,12 +44,12 @@ def draw_agents(found: answer.Agents, paint: Paint) -> Lines:
     return table(paint, ("agent", "status", "what it is there for"), rows) or [paint.dim("no agents")]
 
 
-def draw_agent(found: answer.Agent, paint: Paint) -> Lines:
+def draw_agent(found: answer.AgentInfo, paint: Paint) -> Lines:
     """Draw one agent."""
-    return draw_agents(answer.Agents([found]), paint)
+    return draw_agents(Items([found]), paint)
 
 
-def draw_group(found: answer.Group, paint: Paint) -> Lines:
+def draw_group(found: answer.GroupInfo, paint: Paint) -> Lines:
     """Draw a group and its members."""
     lines = [f"{paint(found.name, fg='yellow', bold=True)}  {paint(found.description)}".rstrip()]
     for each in found.members:
@@ -57,7 +58,7 @@ def draw_group(found: answer.Group, paint: Paint) -> Lines:
     return lines if found.members else [*lines, paint.dim("  no members")]
 
 
-def draw_groups(found: answer.Groups, paint: Paint) -> Lines:
+def draw_groups(found: Items[answer.GroupInfo], paint: Paint) -> Lines:
     """Draw groups, each with its members."""
     return [line for each in found.items for line in draw_group(each, paint)] or [paint.dim("no groups")]
 
@@ -164,10 +165,10 @@ def draw_info(found: answer.BlockInfo, paint: Paint) -> Lines:
         lines += [f"  {paint.dim(title)} {paint(', '.join(names))}"] if names else []
     for name, number in found.checkpoints.items():
         lines.append(f"  {paint.dim('checkpoint')} {paint(name, fg='cyan')} is version {number}")
-    return lines + (["", *draw_shares(answer.BlockShares(found.shares), paint)] if found.shares else [])
+    return lines + (["", *draw_shares(Items(found.shares), paint)] if found.shares else [])
 
 
-def draw_shares(found: answer.BlockShares, paint: Paint) -> Lines:
+def draw_shares(found: Items[answer.BlockShare], paint: Paint) -> Lines:
     """Draw shares, a line each."""
     rows = [
         [
@@ -181,7 +182,7 @@ def draw_shares(found: answer.BlockShares, paint: Paint) -> Lines:
     return table(paint, ("block", "shared with", "permission", "when"), rows) or [paint.dim("not shared")]
 
 
-def draw_notices(found: answer.BlockNotices, paint: Paint) -> Lines:
+def draw_notices(found: Items[answer.BlockNotice], paint: Paint) -> Lines:
     """Draw the changes of others, with differences."""
     lines: Lines = []
     for each in found.items:
@@ -192,7 +193,7 @@ def draw_notices(found: answer.BlockNotices, paint: Paint) -> Lines:
     return lines[:-1] or [paint.dim("nobody else changed anything")]
 
 
-def draw_activities(found: answer.BlockActivities, paint: Paint) -> Lines:
+def draw_activities(found: Items[answer.BlockActivity], paint: Paint) -> Lines:
     """Draw activities, a line each."""
     rows = [
         [
@@ -218,7 +219,7 @@ def _target(each: answer.BlockActivity, paint: Paint) -> str:
     return f"{paint.dim(each.kind)} {paint(cut(each.label, 60))}"
 
 
-def draw_refusals(found: answer.Refusals, paint: Paint) -> Lines:
+def draw_refusals(found: Items[answer.RefusalInfo], paint: Paint) -> Lines:
     """Draw refusals, a line each."""
     rows = [
         [
@@ -242,7 +243,7 @@ def draw_context(found: Context, paint: Paint) -> Lines:
     return [*lines, "", paint.dim(", ".join(parts))]
 
 
-def draw_hits(found: answer.Hits, paint: Paint) -> Lines:
+def draw_hits(found: Items[Hit], paint: Paint) -> Lines:
     """Draw search results with their words highlighted."""
     lines: Lines = []
     for each in found.items:

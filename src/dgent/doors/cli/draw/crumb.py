@@ -11,6 +11,7 @@ from dgent.doors.cli.draw.cupboard import draw_metadata, draw_stash_table
 from dgent.doors.cli.style import Paint, ago, cut, fit, many, table, until, width
 from dgent.doors.cli.wire import as_text
 from dgent.verbs.cupboard.answer import Crumb
+from dgent.verbs.registry import Items
 
 if TYPE_CHECKING:
     from dgent.verbs.cupboard import answer
@@ -167,7 +168,7 @@ def draw_queue(found: answer.Queue, paint: Paint) -> Lines:
     return lines
 
 
-def draw_versions(found: answer.CrumbVersions, paint: Paint) -> Lines:
+def draw_versions(found: Items[answer.CrumbVersion], paint: Paint) -> Lines:
     """Draw the versions of a crumb, a line each."""
     rows = []
     for each in found.items:
@@ -231,7 +232,7 @@ def draw_work(found: answer.Work | None, paint: Paint) -> Lines:
     return lines
 
 
-def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
+def draw_trail(found: answer.TrailInfo, paint: Paint) -> Lines:
     """Draw one trail."""
     head = f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"
     lines = [f"{head}  {paint.bold(found.name)}"]
@@ -241,7 +242,7 @@ def draw_trail(found: answer.Trail, paint: Paint) -> Lines:
     return lines + draw_properties(found.properties, paint)
 
 
-def draw_trails(found: answer.Trails, paint: Paint) -> Lines:
+def draw_trails(found: Items[answer.TrailInfo], paint: Paint) -> Lines:
     """Draw trails, a line each, with the lessons of abandoned ones."""
     if not found.items:
         return [paint.dim("no trails")]
@@ -311,7 +312,7 @@ def _untie(id: str, above: dict[str, str]) -> None:
         above[id] = ""
 
 
-def draw_trail_end(found: answer.Ended, paint: Paint) -> Lines:
+def draw_trail_end(found: answer.TrailEnd, paint: Paint) -> Lines:
     """Draw the end of a trail, and how to undo it."""
     number = many(len(found.crumbs), "crumb")
     text = f"{number} kept" if found.trail.state == "completed" else f"{number} removed"

@@ -9,9 +9,10 @@ from dgent import clock
 from dgent.doors.cli.style import Paint, ago, cut, many, size, table, until
 from dgent.doors.cli.wire import as_text
 from dgent.verbs.cupboard import answer
+from dgent.verbs.registry import Items
 
 
-def draw_links(found: answer.Links, paint: Paint) -> Lines:
+def draw_links(found: Items[answer.LinkInfo], paint: Paint) -> Lines:
     """Draw links, a line each."""
     rows = [
         [
@@ -25,12 +26,12 @@ def draw_links(found: answer.Links, paint: Paint) -> Lines:
     return table(paint, ("id", "from", "type", "to"), rows) or [paint.dim("no links")]
 
 
-def draw_link(found: answer.Link, paint: Paint) -> Lines:
+def draw_link(found: answer.LinkInfo, paint: Paint) -> Lines:
     """Draw one link."""
-    return draw_links(answer.Links([found]), paint)
+    return draw_links(Items([found]), paint)
 
 
-def draw_properties(found: answer.Properties, paint: Paint) -> Lines:
+def draw_properties(found: Items[answer.PropertyInfo], paint: Paint) -> Lines:
     """Draw properties, a line each."""
     rows = [
         [
@@ -46,12 +47,12 @@ def draw_properties(found: answer.Properties, paint: Paint) -> Lines:
     ]
 
 
-def draw_property(found: answer.Property, paint: Paint) -> Lines:
+def draw_property(found: answer.PropertyInfo, paint: Paint) -> Lines:
     """Draw one property."""
-    return draw_properties(answer.Properties([found]), paint)
+    return draw_properties(Items([found]), paint)
 
 
-def draw_categories(found: answer.Categories, paint: Paint) -> Lines:
+def draw_categories(found: answer.CategoryList, paint: Paint) -> Lines:
     """Draw the categories of a property, a line each."""
     rows = [[f"{each.ordinal}", paint(each.name, fg="cyan")] for each in found.items]
     return table(paint, ("rank", found.property), rows) or [paint.dim("no categories")]
@@ -63,7 +64,7 @@ def draw_value(found: answer.Value, paint: Paint) -> Lines:
     return [paint("null" if value is None else value if isinstance(value, str) else as_text(value))]
 
 
-def draw_stash_table(items: list[answer.Stash], paint: Paint) -> Lines:
+def draw_stash_table(items: list[answer.StashInfo], paint: Paint) -> Lines:
     """Draw stashes, a line each."""
     rows = [
         [
@@ -78,7 +79,7 @@ def draw_stash_table(items: list[answer.Stash], paint: Paint) -> Lines:
     return table(paint, ("id", "type", "stash", "version", "value"), rows)
 
 
-def _stash_text(found: answer.Stash) -> str:
+def _stash_text(found: answer.StashInfo) -> str:
     held = found.value
     if found.type == "lock":
         return f"held by {held['holder']}" if isinstance(held, dict) and held.get("holder") else "free"
@@ -87,17 +88,17 @@ def _stash_text(found: answer.Stash) -> str:
     return held if isinstance(held, str) else as_text(held)
 
 
-def draw_stashes(found: answer.Stashes, paint: Paint) -> Lines:
+def draw_stashes(found: Items[answer.StashInfo], paint: Paint) -> Lines:
     """Draw stashes, a line each."""
     return draw_stash_table(found.items, paint) or [paint.dim("no stashes")]
 
 
-def draw_stash(found: answer.Stash, paint: Paint) -> Lines:
+def draw_stash(found: answer.StashInfo, paint: Paint) -> Lines:
     """Draw one stash."""
     return draw_stash_table([found], paint)
 
 
-def draw_stash_versions(found: answer.StashVersions, paint: Paint) -> Lines:
+def draw_stash_versions(found: Items[answer.StashVersion], paint: Paint) -> Lines:
     """Draw the versions of a stash, a line each."""
     rows = [
         [
@@ -133,14 +134,14 @@ def draw_entry(found: answer.MetadataEntry, paint: Paint) -> Lines:
     return [paint(found.id, fg="yellow") + f"  {paint(found.crumb)}", *draw_metadata(found, paint)]
 
 
-def draw_entries(found: answer.MetadataEntries, paint: Paint) -> Lines:
+def draw_entries(found: Items[answer.MetadataEntry], paint: Paint) -> Lines:
     """Draw metadata entries."""
     if not found.items:
         return [paint.dim("no entries")]
     return [line for each in found.items for line in draw_entry(each, paint)]
 
 
-def draw_schemas(found: answer.MetadataSchemas, paint: Paint) -> Lines:
+def draw_schemas(found: Items[answer.SchemaInfo], paint: Paint) -> Lines:
     """Draw kinds of metadata, a line each."""
     rows = [[paint(each.name, fg="cyan"), each.content_type, paint(each.description)] for each in found.items]
     return table(paint, ("schema", "content", "what it is"), rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_record, summarize
 from dgent.doors.cli.style import Paint, ago, cut, fit, table, width
+from dgent.verbs.registry import Items
 
 if TYPE_CHECKING:
     from dgent.verbs.data import answer, history
@@ -68,7 +69,7 @@ def draw_log(found: history.Log, paint: Paint) -> Lines:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def draw_versions(found: history.Editions, paint: Paint) -> Lines:
+def draw_versions(found: Items[history.Edition], paint: Paint) -> Lines:
     """Draw the versions of a record, a line each."""
     rows = [
         [
