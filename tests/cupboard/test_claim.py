@@ -196,7 +196,7 @@ async def test_at_a_door_the_hint_is_a_command(quick: Cupboard, verb: str) -> No
     if verb != "heartbeat":
         with pytest.raises(errors.NotLockHolder) as caught:
             await invoke(quick.universe, f"self.crumb.{verb}", id="x", token=7)
-        assert caught.value.hint == "`dgent crumb show x` shows who holds it"
+        assert caught.value.hint == "`dgent crumb get x` shows who holds it"
 
 
 async def test_the_holder_finishes_by_name_by_token_or_with_what_take_gave(quick: Cupboard) -> None:

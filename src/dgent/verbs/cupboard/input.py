@@ -75,7 +75,7 @@ def holder_hint(context: Context, *command: str, force: bool = True) -> Iterator
     except errors.NotLockHolder as error:
         holder = error.details.get("holder")
         if holder is None:
-            error.hint = f"`{shlex.join(['dgent', 'crumb', 'show', command[2]])}` shows who holds it"
+            error.hint = f"`{shlex.join(['dgent', 'crumb', 'get', command[2]])}` shows who holds it"
         elif context.caller.trust != "partner":
             error.hint = f"ask {holder} to release it, or the partner"
         else:
