@@ -47,9 +47,10 @@ from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
-from dgent.universe import connect, relation, upgrade
+from dgent.universe import relation, upgrade
 from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.gate import Principal
+from dgent.universe.transaction import Names
 
 __all__ = [
     "BlockingWarning",
@@ -191,7 +192,7 @@ class Universe:
     @property
     def contracts(self) -> Contracts: ...
     @property
-    def names(self) -> connect.Names: ...
+    def names(self) -> Names: ...
     @property
     def rooms(self) -> set[str]: ...
     def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...

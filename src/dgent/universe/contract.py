@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from dgent.errors import (
     Corrupt,
     InputError,
     NewerRecord,
     NotFound,
+    SchemaConflict,
     SchemaError,
     Unreadable,
     UnreadableRecord,
@@ -21,8 +22,11 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Declaration, Page, Shaped
+from dgent.store.backend import AsOf, Declaration, Page, Shaped
 from dgent.store.engine.row import DATA, SV
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
 
 T = TypeVar("T")
 
@@ -235,6 +239,11 @@ class Doubts(Contracts):
         if not full and self._query.may_match(datum):
             self.ids[datum.id] = None
 
+    async def load(self, universe: Universe, as_of: AsOf, partial: bool) -> list[Datum]:
+        """Load the records in doubt; by their ids, so that the gate judges them too."""
+        some = await universe.get_many(list(self.ids), as_of=as_of, partial=partial) if self.ids else []
+        return [each for each in some if isinstance(each, Datum)]
+
 
 def whole(datum: Datum) -> Datum:
     """Return the datum with its data decoded; raises Corrupt naming it."""
@@ -270,4 +279,15 @@ def declaration(schema: Schema[Any]) -> Declaration:
         schema.owner,
         schema.digest,
         {p: kind for p in schema.indexes if (kind := schema.shape.lookup.kind(path.parse(p))) is not None},
+    )
+
+
+def warn_of_dispute(schema: Schema[Any]) -> None:
+    """Warn that two programs have different contracts under one version."""
+    warnings.warn(
+        f"{schema.name} version {schema.version} was declared with another contract before; two programs"
+        " disagree, and each may find the other's records unreadable. A changed contract needs a higher"
+        " version.",
+        SchemaConflict,
+        stacklevel=5,
     )

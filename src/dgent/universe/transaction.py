@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from dgent import clock, ids
 from dgent.errors import Closed, Conflict, InputError, QueryError, TransactionConflict, VersionConflict
@@ -341,3 +344,29 @@ def _expecting(op: Op, expect: Expect) -> Op:
     if isinstance(op, Put):
         return Put(op.datum, expect, op.indexed, op.plain)
     return type(op)(op.id, expect)
+
+
+_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
+
+
+class Names:
+    """The named locks of a universe within one program; a lock lives only while it is held or waited for."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """Hold a name; asking for it again in the same task would deadlock."""
+        held = _held.get()
+        if name in held:
+            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
+            token = _held.set(held | {name})
+            try:
+                yield
+            finally:
+                _held.reset(token)

@@ -37,12 +37,13 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.universe import connect, feed, history, relation, upgrade, write
+from dgent.store.registry import OpenState, backend_at, open_store
+from dgent.universe import feed, history, relation, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
 from dgent.universe.collection import Collection
-from dgent.universe.contract import Contracts, Doubts, Recalled, declaration, raw_of
+from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute
 from dgent.universe.gate import Gate, Principal
-from dgent.universe.transaction import Transaction, transact
+from dgent.universe.transaction import Names, Transaction, transact
 
 if TYPE_CHECKING:
     from dgent.model.lens import Lens
@@ -67,10 +68,10 @@ class Universe:
         self.contracts = Contracts()
         self._room = room
         self._partial = False  # whether every read takes what is at hand
-        self._life = connect.OpenState()
+        self._life = OpenState()
         self._undeclared: list[Schema[Any]] = []
         self._declaring = asyncio.Lock()
-        self.names: connect.Names = connect.Names()
+        self.names = Names()
         self.rooms: set[str] = set()  # rooms in use here, by name: they undo their commits themselves
         self._builds = upgrade.IndexBuilds()
 
@@ -82,7 +83,7 @@ class Universe:
             if self._life.closed:
                 raise Closed("this universe was closed", hint="call dgent.open again")
             if self._life.loop is None:
-                await connect.open_store(self.backend, self._life.others)
+                await open_store(self.backend, self._life.others)
                 self._life.loop = asyncio.get_running_loop()
         return self
 
@@ -179,12 +180,10 @@ class Universe:
         async with self._declaring:
             while self._undeclared:
                 schema = self._undeclared[0]
-                declared = await self.backend.declare(declaration(schema))
-                if declared.filling:
-                    self._builds.start(self.backend, schema.name, self.contracts)
+                declared = await self._builds.declare(self.backend, schema, self.contracts)
                 self._undeclared.remove(schema)
                 if declared.disputed:
-                    connect.warn_of_dispute(schema)
+                    warn_of_dispute(schema)
 
     async def indexed(self) -> None:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
@@ -386,11 +385,9 @@ class Universe:
         """Return matching records that are typed values here; unreadable ones are in `.problems`."""
         wanted = query_of(query, filters)
         doubts = None if wanted.where is None else Doubts(self.contracts, wanted)
-        page = await self._page(wanted, as_of, partial, doubts)
-        found = self.contracts.lenient_all(page)
-        if doubts is not None and doubts.ids:  # asked for by id, so that the gate judges them too
-            some = await self.get_many(builtins.list(doubts.ids), as_of=as_of, partial=partial)
-            found += [each for each in some if isinstance(each, Datum)]
+        found = self.contracts.lenient_all(await self._page(wanted, as_of, partial, doubts))
+        if doubts is not None:
+            found += await doubts.load(self, as_of, partial)
         return self.contracts.pick_crystals(found)
 
     async def _page(self, query: Query, as_of: AsOf, partial: bool, view: View | None = None) -> Page:
@@ -596,7 +593,7 @@ def open(
     """
     others: tuple[str, ...] = ()
     if backend is None:
-        backend, others = connect.backend_at(url, degrade, outbox, durability=durability, read_url=read_url)
+        backend, others = backend_at(url, degrade, outbox, durability=durability, read_url=read_url)
     made = Universe(backend, author=author)
     made._life.others = others
     return made

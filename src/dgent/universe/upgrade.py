@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,7 +13,8 @@ from dgent.errors import Conflict, InputError, Unreadable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Backend, Put, View
+from dgent.store.backend import Backend, Declared, Put, View
+from dgent.universe.contract import declaration
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -105,6 +106,13 @@ class IndexBuilds:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[str] = set()  # schemas whose indexing failed, until someone waits for it
+
+    async def declare(self, backend: Backend, schema: Schema[Any], view: View) -> Declared:
+        """Declare a schema to a store, and start to index its records where that is to be done."""
+        declared = await backend.declare(declaration(schema))
+        if declared.filling:
+            self.start(backend, schema.name, view)
+        return declared
 
     def start(self, backend: Backend, schema: str, view: View) -> None:
         """Start to index the records of a schema."""
