@@ -12,8 +12,11 @@ import pytest
 import dgent
 from dgent.blocks import Block, Library
 from dgent.blocks.history import log
+from dgent.blocks.record import PACK, ROOM, pack_id
+from dgent.model.datum import Datum
+from dgent.store.backend import Put
 from tests.jsonl.repositories import Clone, two_clones
-from tests.jsonl.stores import odd, opened, without_cache
+from tests.jsonl.stores import odd, opened, texts_of_blocks, without_cache
 
 ROUTES = pytest.mark.parametrize("driver", [True, False], ids=["driver", "markers"])
 Work = Callable[[Block], Awaitable[Any]]
@@ -224,9 +227,102 @@ async def test_a_history_that_one_side_compacted(
         assert "left 0" in text and early.splitlines() == ["begin", "shared 0", "shared 1"]
         async with opened(clones[0].store) as store:
             conflicts = (await store.check_lines())[1]
-        assert bool(conflicts) == past and ("right 1" in text) == (not past)
+        assert conflicts == [] and "right 1" in text
         without_cache(clones[0].store)
     await _edit(clones[0], _lines("after", 1))
+
+
+@ROUTES
+@pytest.mark.parametrize("past", [False, True], ids=["recent", "past the other side"])
+async def test_what_each_side_redacted_the_other_compacted(
+    clones: Any, past: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No state of either side is without both: what is left is taken from both."""
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
+    await _edit(clones[0], _lines("shared", 10))
+    clones[0].save()
+    clones[1].pull(clones[0])
+
+    def rewrite(name: str, number: int, keep: int) -> Work:
+        async def work(block: Block) -> None:
+            await _lines(name, 6 if past else 1)(block)
+            await block.redact(number)
+            await block.compact(keep=keep)
+            await _lines(f"{name} after", 1)(block)
+
+        return work
+
+    await _edit(clones[0], rewrite("left", 8, 5))
+    await _edit(clones[1], rewrite("right", 9, 4))
+    text, _ = await _merge_ended(clones)
+    edits = [f"{name} {n}" for name in ("left", "right") for n in range(6 if past else 1)]
+    wanted = ["begin", *(f"shared {n}" for n in range(10) if n not in (6, 7)), *edits]
+    wanted += ["left after 0", "right after 0"]
+    assert sorted(line for line in text.splitlines() if "\N{REPLACEMENT CHARACTER}" not in line) == sorted(
+        wanted
+    )
+    for clone in clones:
+        assert not {"shared 6", "shared 7"} & set(texts_of_blocks(clone.store).split("\n"))
+    await _edit(clones[0], _lines("later", 2))
+
+
+async def _merge_ended(clones: tuple[Clone, Clone]) -> Any:
+    """As `_merge`, where versions may have been compacted."""
+    for clone in clones:
+        clone.save()
+    clones[0].pull(clones[1], conflict=not clones[0].driver)
+    await _edit(clones[0], _look_at_whole)
+    clones[0].save()
+    clones[1].pull(clones[0])
+    found = [await _edit(clone, _look_at_whole) for clone in clones]
+    assert found[0] == found[1]
+    for clone in clones:
+        async with opened(clone.store) as store:
+            assert (await store.check_lines())[1] == []
+    return found[0]
+
+
+async def _look_at_whole(block: Block) -> Any:
+    history = await block.history()
+    return await block.text(), [(await block.at(each.number)).text for each in history if not each.compacted]
+
+
+@pytest.mark.parametrize("driver", [True])
+async def test_a_block_that_cannot_be_merged_is_reported(clones: Any) -> None:
+    """A pack of one side cannot be read: a person hears of it, and can settle it."""
+    block = await _edit(clones[0], _id)
+    pack = Datum(
+        pack_id(block, 1, "x"),
+        data={"block": block, "first": 1, "last": 1, "state": False},
+        content=b"not a pack",
+        schema=PACK.name,
+        schema_version=1,
+    )
+    async with dgent.open(f"jsonl:{clones[0].store}") as u:
+        await u.for_room(ROOM).commit([Put(pack)])
+    await _edit(clones[1], _lines("right", 1))
+    for clone in clones:
+        clone.save()
+    clones[0].pull(clones[1])
+    for _ in range(2):
+        async with opened(clones[0].store) as store:
+            [conflict] = (await store.check_lines())[1]
+            assert conflict.id == block
+            problems = [each for each in await store.upkeep().inspect() if each.level == "problem"]
+            assert [(each.subject, "cannot be merged" in each.message) for each in problems] == [
+                ("conflict", True)
+            ]
+            assert f"jsonl settle {block}" in problems[0].hint
+        without_cache(clones[0].store)
+    async with opened(clones[0].store) as store:
+        await store.settle(block, "ann")
+        assert (await store.check_lines())[1] == []
+
+
+async def _id(block: Block) -> str:
+    await _lines("left", 1)(block)
+    return block.id
 
 
 @ROUTES

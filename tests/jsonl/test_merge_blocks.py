@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -16,141 +18,193 @@ import dgent
 from dgent.blocks import Block, Library
 from dgent.blocks.history import log
 from dgent.errors import DgentError
-from tests.jsonl.stores import opened
+from tests.jsonl.stores import lines, opened, texts_of_blocks
 from tests.jsonl.test_merge import _copy, _merge
 from tests.soak import times
 
-_steps = st.lists(
-    st.sampled_from(["append", "append", "append", "write", "undo", "redo", "fold", "rewrite", "redact"]),
-    max_size=12,
-)
-_ending_steps = st.lists(
-    st.sampled_from(
-        ["append", "append", "append", "fold", "rewrite", "redact", "name", "compact", "compact"]
-    ),
-    max_size=10,
-)
+BLANK = "\N{REPLACEMENT CHARACTER}"
+_WRITES = ["append", "append", "append", "append", "write"]
+_REWRITES = ["redact", "redact", "compact", "compact", "name", "rewrite"]
+Steps = list[tuple[str, int]]
 
 
-async def _edit(folder: Path, name: str, steps: list[str]) -> list[str]:
-    """Edit the block of a copy; the messages of the versions that were made."""
-    said: list[str] = []
+def _steps(names: list[str]) -> st.SearchStrategy[Steps]:
+    return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 4)), max_size=10)
+
+
+_kept = _steps([*_WRITES, "undo", "redo", "fold", "rewrite", "redact"])
+_ended = _steps([*_WRITES, *_REWRITES])
+_any = _steps([*_WRITES, *_REWRITES, "undo", "redo", "fold"])
+
+
+class Copy(NamedTuple):
+    """What a copy should hold: its lines, each with the step that brought it, and the redacted texts."""
+
+    there: dict[str, tuple[Any, ...]]
+    redacted: set[str]
+
+
+BEGIN = Copy({"begin": ("begin",)}, set())
+_numbers = itertools.count()
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and BLANK not in line]
+
+
+async def _edit(folder: Path, name: str, steps: Steps, before: Copy) -> Copy:
+    """Edit the block of a copy. No two lines begin alike: so what a version brought are whole lines."""
+    there, redacted = dict(before.there), set(before.redacted)
     async with dgent.open(f"jsonl:{folder}?sync=on_close", author=name) as u:
         block = await Library(u, agent="scout").get("notes")
-        for number, step in enumerate(steps):
-            said += await _do(u, block, step, f"{name} {number}")
-    return said
+        for number, (step, place) in enumerate(steps):
+            known = set(_lines(await block.text()))
+            said = f"{chr(0x4E00 + next(_numbers) % 20_000)} {name} {number}"
+            with suppress(DgentError):
+                redacted |= await _do(u, block, step, place, said)
+            now = set(_lines(await block.text()))
+            there = {line: made for line, made in there.items() if line in now}
+            there |= {line: (line, name, number) for line in now - known}
+            assert there.keys() == now
+    return Copy(there, redacted)
 
 
-async def _do(u: dgent.Universe, block: Block, step: str, said: str) -> list[str]:
+async def _do(u: dgent.Universe, block: Block, step: str, place: int, said: str) -> set[str]:
+    """Do one step; the text that it redacted."""
     if step == "append":
         await block.append(f"{said}\n", message=said)
-        return [said]
-    if step == "write":
+    elif step == "write":
         await block.write(f"{said}\n{await block.text()}", message=said)
-        return [said]
-    with suppress(DgentError):
-        if step == "fold":
-            await block._version_log.pack_versions(keep=2)
-        elif step == "redact":
-            await block.redact(max(1, (await block.history())[0].number - 1))
-        elif step == "name":
-            await block.checkpoint(said)
-        elif step == "compact":
-            await block.compact(keep=3)
-        elif step == "rewrite":
-            await u.backend.rewrite(history=True)  # type: ignore[attr-defined]
-        else:
-            await getattr(block, step)()
-    return []
+    elif step == "fold":
+        await block._version_log.pack_versions(keep=2)
+    elif step == "redact":
+        history = await block.history()
+        chosen = history[min(place, len(history) - 1)]
+        await block.redact(chosen.number)
+        return {chosen.message} if chosen.op in ("append", "write") else set()
+    elif step == "name":
+        await block.checkpoint(said)
+    elif step == "compact":
+        await block.compact(keep=3)
+    elif step == "rewrite":
+        await u.backend.rewrite(history=True)  # type: ignore[attr-defined]
+    else:
+        await getattr(block, step)()
+    return set()
 
 
-async def _contents(folder: Path, disputes: list[Any] | None = None) -> Any:
+class Contents(NamedTuple):
+    """What a copy says of its block."""
+
+    versions: list[tuple[Any, ...]]
+    texts: list[str]
+    checkpoints: dict[str, int]
+    disputes: list[tuple[str, ...]]
+
+
+async def _contents(folder: Path) -> Contents:
     async with opened(folder) as store:
-        found = (await store.check_lines())[1]
-        assert found == [] or disputes is not None
-        if disputes is not None:
-            disputes[:] = found
+        disputes = [each.fields for each in (await store.check_lines())[1]]
     async with dgent.open(f"jsonl:{folder}") as u:
         block = await Library(u, agent="scout").get("notes")
         history = list(reversed(await block.history()))
         assert [each.number for each in history] == list(range(1, len(history) + 1))
-        whole = [each for each in history if not each.compacted]
-        texts = [(await block.at(each.number)).text for each in whole]
+        texts = [(await block.at(each.number)).text for each in history if not each.compacted]
         assert texts[-1] == await block.text()
-        assert all(1 <= number <= len(history) for number in (await block.checkpoints()).values())
-        redacted = {each.message for each in history if each.redacted}
-        if all(each.op not in ("undo", "redo") for each in history):  # these bring a text once more
-            assert not [text for text in texts for said in redacted if said and f"{said}\n" in text]
-        return [(each.by, each.op, each.message, each.at) for each in history], texts
+        named = await block.checkpoints()
+        assert all(1 <= number <= len(history) for number in named.values())
+        versions = [(each.by, each.op, each.message, each.at) for each in history]
+        return Contents(versions, texts, named, disputes)
 
 
-async def _run(first: list[str], left: list[str], right: list[str]) -> None:
+def _files(folder: Path) -> dict[str, Any]:
+    names = [path.name for path in folder.glob("*.jsonl") if path.name != "_schemas.jsonl"]
+    return {name: sorted(map(str, lines(folder, name))) for name in names if lines(folder, name)}
+
+
+async def _begin(base: Path, steps: Steps) -> Copy:
+    async with dgent.open(f"jsonl:{base}", author="first") as u:
+        await Library(u, agent="scout").create("notes", text="begin\n")
+    return await _edit(base, "first", steps, BEGIN)
+
+
+async def _check_merge(base: Path, one: Path, two: Path, was: Copy, left: Copy, right: Copy) -> Copy:
+    """Merge two copies both ways, and check that they come to the same, which is what it should be."""
+    before = [await _contents(folder) for folder in (one, two)]
+    other, place = _copy(one, one.parent / "one as it was"), Path(tempfile.mkdtemp(dir=one.parent))
+    _merge(_copy(base, place / "b1"), one, two)
+    _merge(_copy(base, place / "b2"), two, other)
+    merged = await _contents(one)
+    assert merged == await _contents(two)
+    assert merged == await _contents(_copy(one, place / "fresh"))
+    assert merged == await _contents(one), "settled once"
+    assert _files(one) == _files(two), "settled alike"
+    again = _copy(one, place / "again")
+    _merge(_copy(base, place / "b3"), again, _copy(two, place / "two again"))
+    assert merged == await _contents(again)
+    assert _files(again) == _files(one), "nothing to do"
+
+    mine, theirs, both = (set(copy.there.values()) for copy in (left, right, was))
+    wanted = (mine & theirs & both) | (mine - both) | (theirs - both)
+    assert Counter(_lines(merged.texts[-1])) == Counter(made[0] for made in wanted)
+    for each in before:
+        assert not Counter(each.versions) - Counter(merged.versions), "a version was lost"
+        assert each.checkpoints.keys() <= merged.checkpoints.keys()
+    redacted = left.redacted | right.redacted
+    if all(op not in ("undo", "redo") for _, op, *_ in merged.versions):  # these bring a text once more
+        for text in (*merged.texts, texts_of_blocks(one), texts_of_blocks(two), texts_of_blocks(again)):
+            assert not [said for said in redacted if said in text]
+    return Copy({made[0]: made for made in wanted}, redacted)
+
+
+async def _run(first: Steps, left: Steps, right: Steps) -> Contents:
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary) / "base"
-        async with dgent.open(f"jsonl:{base}", author="first") as u:
-            await Library(u, agent="scout").create("notes", text="begin\n")
-        await _edit(base, "first", first)
+        was = await _begin(base, first)
         one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")
-        said = await _edit(one, "left", left) + await _edit(two, "right", right)
-        before = [await _contents(folder) for folder in (base, one, two)]
-        other = _copy(one, base.parent / "one as it was")
-        _merge(_copy(base, base.parent / "b1"), one, two)
-        _merge(_copy(base, base.parent / "b2"), two, other)
+        sides = await _edit(one, "left", left, was), await _edit(two, "right", right, was)
+        now = await _check_merge(base, one, two, was, *sides)
         merged = await _contents(one)
-        assert merged == await _contents(two)
-        assert merged == await _contents(_copy(one, base.parent / "fresh"))
-        assert merged == await _contents(one), "settled once"
-        again = _copy(one, base.parent / "again")
-        _merge(_copy(base, base.parent / "b3"), again, _copy(two, base.parent / "two again"))
-        written = {path.name: path.read_bytes() for path in again.glob("*.jsonl")}
-        assert merged == await _contents(again)
-        # Where both made the record of redactions and one dropped its older lines, copies see it differently.
-        same = {path.name: path.read_bytes() for path in again.glob("*.jsonl")} == written
-        assert same or {"redact", "rewrite"} <= {*left, *right}, "settled alike"
-        for versions, _ in before:
-            assert all(each in merged[0] for each in versions), "a version was lost"
-        assert len(merged[0]) == len(before[1][0]) + len(before[2][0]) - len(before[0][0])
-        # A text that is written anew may be made of letters that are redacted later.
-        undone = {"undo", "redo", "redact"} & {*left, *right}
-        assert undone or all(line in merged[1][-1] for line in said)
+        more = [("append", 0), ("append", 0), ("compact", 0), ("append", 0), ("redact", 1)]
+        await _edit(one, "after", more, now)
+        await _contents(one)
+        return merged
 
 
 @settings(max_examples=times(8))
-@given(_steps, _steps, _steps)
-def test_no_edit_is_lost(first: list[str], left: list[str], right: list[str]) -> None:
+@given(_kept, _kept, _kept)
+def test_no_edit_is_lost(first: Steps, left: Steps, right: Steps) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
-        asyncio.run(_run(first, left, right))
+        assert asyncio.run(_run(first, left, right)).disputes == []
 
 
-async def _run_ending(first: list[str], left: list[str], right: list[str]) -> None:
-    """Merge histories that were ended: what cannot be merged is in dispute, and what is there is whole."""
+@settings(max_examples=times(12))
+@given(_ended, _ended, _ended)
+def test_no_edit_is_lost_of_histories_that_were_ended(first: Steps, left: Steps, right: Steps) -> None:
+    with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
+        assert asyncio.run(_run(first, left, right)).disputes == []
+
+
+async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps) -> None:
+    """One copy merges the other, which goes on meanwhile, with the numbers that its versions had."""
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary) / "base"
-        async with dgent.open(f"jsonl:{base}", author="first") as u:
-            await Library(u, agent="scout").create("notes", text="begin\n")
-        await _edit(base, "first", first)
+        was = await _begin(base, first)
         one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")
-        said = await _edit(one, "left", left) + await _edit(two, "right", right)
-        other = _copy(one, base.parent / "one as it was")
+        await _edit(one, "left", left, was)
+        mine = await _edit(two, "right", right, was)
+        known = _copy(two, base.parent / "known")
         _merge(_copy(base, base.parent / "b1"), one, two)
-        _merge(_copy(base, base.parent / "b2"), two, other)
-        disputes: list[Any] = []
-        merged = await _contents(one, disputes)
-        assert merged == await _contents(two, disputes)
-        known = list(disputes)
-        assert merged == await _contents(_copy(one, base.parent / "fresh"), disputes)
-        assert [each.id for each in disputes] == [each.id for each in known]
-        redacted = "redact" in {*left, *right}
-        assert known or redacted or all(line in merged[1][-1] for line in said)
-        await _edit(one, "after", ["append", "append", "compact", "append"])
-        await _contents(one, disputes)
+        text = (await _contents(one)).texts[-1]
+        merged = Copy({line: mine.there.get(line, (line, "left")) for line in _lines(text)}, mine.redacted)
+        merged = await _edit(one, "after", [("append", 0)], merged)
+        await _check_merge(known, one, two, mine, merged, await _edit(two, "later", later, mine))
 
 
-@settings(max_examples=times(8))
-@given(_ending_steps, _ending_steps, _ending_steps)
-def test_what_is_left_of_ended_histories_is_whole(
-    first: list[str], left: list[str], right: list[str]
+@settings(max_examples=times(6))
+@given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]))
+def test_a_copy_goes_on_while_another_merges_it(
+    first: Steps, left: Steps, right: Steps, later: Steps
 ) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
-        asyncio.run(_run_ending(first, left, right))
+        asyncio.run(_run_twice(first, left, right, later))

@@ -1,7 +1,7 @@
 """The document of a block: text, fields, items or entries with a history that merges.
 
-The only file that knows loro. Bytes from outside are checked for size and by loro's own checksums; everything
-it refuses becomes an error of dgent.
+Only this file and `operations.py` know loro. Bytes from outside are checked for size and by loro's own
+checksums; everything it refuses becomes an error of dgent.
 """
 
 from __future__ import annotations
@@ -153,6 +153,14 @@ class Document:
         made: bytes = self._doc.export(loro.ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
         return made
 
+    def load_at(self, frontiers: str) -> Document:
+        """Return a copy without history, as of a state of its history; raises DocumentCorrupt."""
+        if not self.knows(frontiers):
+            raise errors.DocumentCorrupt("the document was never in this state, or its history of it is gone")
+        self._load_history()
+        mode = loro.ExportMode.StateOnly(_frontiers(frontiers))
+        return Document.load(guard_call(lambda: self._doc.export(mode)))
+
     def updates_since(self, other: Document) -> bytes:
         """Return the changes that this document has and another one does not."""
         self._load_history()
@@ -303,6 +311,85 @@ class Document:
         """Merge the edits made to a copy of this document, as if they had been made here."""
         self.merge(other.take_update())
         self._came, self._went = self._came + other._came, self._went + other._went
+
+    # -- operations -----------------------------------------------------------------------------
+
+    def operations(self) -> dict[int, int]:
+        """Return the operations that it knows: for each peer the counter after the last one."""
+        self._doc.commit()
+        empty = loro.VersionVector()  # type: ignore[no-untyped-call]
+        found: dict[int, tuple[int, int]] = self._doc.oplog_vv.diff(empty).retreat.inner()
+        return {peer: end for peer, (_, end) in found.items()}
+
+    def roots(self) -> dict[str, str]:
+        """Return the names of the texts, lists, maps and other parts it has, with their kinds."""
+        self._doc.commit()
+        return {name: kind for name, kind in self._roots().items() if kind != "Map" or self.fields(name)}
+
+    def elements(self, name: str, kind: str) -> list[tuple[tuple[int, int], Any]]:
+        """Return the letters of a text or the items of a list, each with its operation's peer and counter."""
+        self._load_history()
+        inner = self._sequence(name, kind)
+        values = inner.to_string() if kind == "Text" else inner.get_deep_value()
+        ids = (inner.get_cursor(place, loro.Side.Middle).id for place in range(len(values)))
+        return [((id.peer, id.counter), value) for id, value in zip(ids, values, strict=True)]
+
+    def write_elements(self, name: str, kind: str, elements: Sequence[tuple[tuple[int, int], Any]]) -> None:
+        """Change a text or a list to some elements; those that it has must be in their order here."""
+        before = self.elements(name, kind)
+        places = {id: place for place, (id, _) in enumerate(before)}
+        values = dict(before)
+        at = passed = 0  # where to write, and how many elements of before are passed
+        for id, value in elements:
+            stays = id in places and _same(values[id], value)
+            skip = places[id] - passed if id in places else 0
+            self._replace(name, kind, at, skip + (id in places and not stays), () if stays else (value,))
+            passed += skip + (id in places)
+            at += 1
+        self._replace(name, kind, at, len(before) - passed, ())
+
+    def _replace(self, name: str, kind: str, start: int, length: int, values: Sequence[Any]) -> None:
+        inner = self._sequence(name, kind)
+        if length:
+            inner.delete(start, length)
+        for place, value in enumerate(values, start):
+            if kind == "MovableList" and isinstance(value, dict):
+                self.insert_map(place, value, name)
+            else:
+                inner.insert(place, value)
+
+    def _sequence(self, name: str, kind: str) -> Any:
+        get = {"Text": "get_text", "List": "get_list", "MovableList": "get_movable_list"}[kind]
+        self._doc.commit()
+        return getattr(self._doc, get)(name)
+
+    def nodes_by_id(self, name: str = NODES) -> dict[str, dict[str, Any]]:
+        """Return the fields of all nodes of a tree by their ids."""
+        found: dict[str, dict[str, Any]] = {}
+        todo = self.nodes(name)
+        while todo:
+            node = todo.pop()
+            found[node["id"]] = node["data"]
+            todo += node["children"]
+        return found
+
+    def add_missing_nodes(self, other: Document, name: str = NODES) -> None:
+        """Add the nodes of another tree that this one never had, with what is below them."""
+        known = self.operations()
+        todo: list[tuple[str | None, dict[str, Any]]] = [(None, each) for each in other.nodes(name)]
+        while todo:
+            parent, node = todo.pop(0)
+            counter, _, peer = node["id"].partition("@")
+            if int(counter) >= known.get(int(peer), 0):
+                above = parent if parent is not None and self.has_node(parent, name) else None
+                self._add_nodes(above, [node], name)
+            else:
+                todo += [(node["id"], each) for each in node["children"]]
+
+    def write_as(self, peer: int) -> None:
+        """Make further edits under a peer id, so that other copies that make the same edits have the same."""
+        self._doc.commit()
+        self._doc.peer_id = peer
 
     # -- content ------------------------------------------------------------------------
 

@@ -8,22 +8,27 @@ document is what all their updates come to, whoever merges. What was redacted on
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from dgent import clock
 from dgent.blocks.document import shape as shapes
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import render_document
-from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
+from dgent.blocks.history.copies import (
+    VERSION_FIELDS,
+    Copies,
+    Key,
+    VersionEntry,
+    find_named,
+    strip_version,
+)
 from dgent.blocks.history.join import OVER_LIMIT
-from dgent.blocks.history.pack import Pack, decode_pack, encode_pack
-from dgent.blocks.history.version import COMPACTED, REWRITES, Version
+from dgent.blocks.history.pack import Pack, encode_pack
 from dgent.blocks.record import (
     BLOCK,
     CHECKPOINT,
@@ -35,16 +40,18 @@ from dgent.blocks.record import (
     SHARE,
     SNAPSHOT,
     VERSION,
-    erasure_id,
     pack_id,
+    redaction_id,
     snapshot_id,
     version_id,
 )
 from dgent.errors import DgentError
 from dgent.model.datum import Datum
+from dgent.model.schema import Schema
 from dgent.store.engine.merge import (
     DELETED,
     MISSING,
+    UNREADABLE,
     MergedRecord,
     Rules,
     Settlement,
@@ -53,47 +60,11 @@ from dgent.store.engine.merge import (
     says_the_same,
 )
 
-_Key = tuple[int, str, str]
 _PART = re.compile(r"(.+)/(?:u/(\d{10})|p/\d{10}(?:/[^/]+)?|s(?:/[^/]+)?|t|redacted)")
-_PACKED = frozenset((PACK.name, SNAPSHOT.name))
 _DOCUMENT = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, REDACTION.name))
 
-
-@dataclass(frozen=True)
-class _VersionEntry:
-    """A version of a copy under its number there, with its update; empty where that is gone."""
-
-    version: Version
-    update: bytes
-
-    @property
-    def key(self) -> _Key:
-        """The identity of a version, independent of its number."""
-        return clock.to_us(self.version.at), self.version.by, self.version.op
-
-    @property
-    def worth(self) -> tuple[bool, bool, bool]:
-        """The rank of this record of a version: redacted first, then one with its update."""
-        return self.version.redacted, bool(self.update), not self.version.compacted
-
-    @property
-    def is_lost(self) -> bool:
-        """Check whether what it brought is not kept any more."""
-        version = self.version
-        brought = bool(version.lost or version.added or version.removed)
-        return brought and not self.update and version.op not in REWRITES
-
-
-class _Start(NamedTuple):
-    """The start of a document, the versions that fit it, and those that do not.
-
-    `known` is how many of the versions are in the state: of those only lines are left, but for the last.
-    """
-
-    state: bytes
-    known: int
-    entries: list[_VersionEntry]
-    left_out: list[_VersionEntry]
+Records = dict[str, Datum | None]
+Measure = Callable[[Document, int], int]
 
 
 def _settle(settlement: Settlement) -> None:
@@ -102,8 +73,24 @@ def _settle(settlement: Settlement) -> None:
     touched = _blocks(id for schema in _DOCUMENT for id in settlement.touched_ids.get(schema, ())) - diverged
     torn = {block for block in touched if _is_torn(settlement, block)}
     for block in sorted(diverged | torn):
-        with suppress(DgentError, ValueError, TypeError, KeyError):  # then the later version counts
+        try:
             _Merging(settlement, block).run()
+        except UNREADABLE as error:  # then the later records count
+            tips = ((id, settlement.diverged_tips.get(id)) for id in _parts(settlement, block))
+            settlement.put({id: some[-1].version for id, some in tips if some})
+            _report(settlement, block, f"its versions cannot be merged: {_describe(error)}")
+
+
+def _describe(error: Exception) -> str:
+    return error.message if isinstance(error, DgentError) else repr(error)
+
+
+def _report(settlement: Settlement, block: str, reason: str) -> None:
+    """Dispute a block: its header, or its newest version if that is not there."""
+    parts = [block, *_parts(settlement, block)[::-1]]
+    id = next((each for each in parts if settlement.get(each) is not None), None)
+    if id is not None:
+        settlement.put({id: settlement.get(id)}, {id: reason})
 
 
 def _blocks(ids: Iterable[str]) -> set[str]:
@@ -127,173 +114,107 @@ def _is_torn(settlement: Settlement, block: str) -> bool:
 
 
 class _Merging:
-    """One block while it is merged."""
+    """One block while it is merged: its versions are read, numbered, and written."""
 
     def __init__(self, settlement: Settlement, block: str) -> None:
         self._settlement, self._block = settlement, block
         self._tips = {id: self._versions_of(id) for id in _parts(settlement, block)}
-        self._kept: dict[_Key, bytes] = {}  # states of versions that were compacted
-        self._states: list[tuple[_Key, bytes]] = []  # of versions that a history begins with
-        self._lines: set[tuple[int, _Key, bool]] = set()  # without updates, and whether redacted
-        found = self._find_entries()
-        self._start, self._known, self._entries, self._left_out = self._find_start(found)
-        self._old: dict[int, list[_VersionEntry]] = {}
-        for entry in self._entries:
-            self._old.setdefault(entry.version.number, []).append(entry)
-        self._keep_named()
-        numbers = enumerate(self._entries, 1)
-        self._common = next(
-            (n - 1 for n, each in numbers if len(self._old.get(n, ())) != 1), len(self._entries)
-        )
+        self._copies = Copies(block, (each for some in self._tips.values() for each in some))
+        self._checkpoints = [
+            each for each in settlement.records(CHECKPOINT.name) if each.data.get("block") == block
+        ]
+        self._history = self._copies.find_history(set(self._named().values()))
+        self._entries, self._known = self._history.start.entries, self._history.start.known
+        self._common = self._count_common()
 
     def _versions_of(self, id: str) -> list[Datum]:
         tips = self._settlement.diverged_tips.get(id)
         versions = [self._settlement.get(id)] if tips is None else [tip.version for tip in tips]
         return [each for each in versions if each is not None]
 
-    def _of(self, schema: str) -> Iterator[Datum]:
-        return (each for some in self._tips.values() for each in some if each.schema == schema)
+    def _named(self) -> dict[str, Key]:
+        """Return the versions that checkpoints name, by the checkpoints' ids."""
+        found = (
+            (each, self._copies.by_number.get(int(each.data.get("version", 0)))) for each in self._checkpoints
+        )
+        return {each.id: find_named(entries, each).key for each, entries in found if entries}
 
-    # -- the versions of both sides --------------------------------------------------------
-
-    def _find_entries(self) -> list[_VersionEntry]:
-        """Return every version once, in the order of their new numbers."""
-        found: dict[_Key, _VersionEntry] = {}
-        for entry in self._each_entry():
-            if entry.version.compacted or entry.is_lost:
-                self._lines.add((entry.version.number, entry.key, entry.version.redacted))
-            known = found.get(entry.key)
-            if known is None:
-                found[entry.key] = entry
-                continue
-            best = max(known, entry, key=lambda each: each.worth)
-            number = min(known.version.number, entry.version.number)
-            found[entry.key] = best if best.version.number == number else _number_as(best, number)
-        return sorted(found.values(), key=lambda each: (each.version.number, each.key))
-
-    def _each_entry(self) -> Iterator[_VersionEntry]:
-        for pack in self._of(PACK.name):
-            packed = decode_pack(self._block, pack.data["first"], pack.data["last"], pack.content)
-            if packed.state and not any(packed.updates):
-                self._states.append((_VersionEntry(packed.versions[-1], b"").key, packed.state))
-            for entry in map(_VersionEntry, packed.versions, packed.updates):
-                if entry.version.number in packed.kept:
-                    self._kept[entry.key] = packed.kept[entry.version.number]
-                yield entry
-        for each in self._of(VERSION.name):
-            number = int(each.id.rpartition("/")[2])
-            version = Version(number, each.created_at, each.author or "", **_version_fields(each.data))
-            yield _VersionEntry(version, each.content)
-
-    # -- the document ----------------------------------------------------------------------
-
-    def _find_start(self, entries: list[_VersionEntry]) -> _Start:
-        """Find what the document begins with.
-
-        That is nothing, unless a history was ended: then the state that it goes on from, and what was written
-        elsewhere on top of what is not kept any more cannot be merged.
-        """
-        if not any(entry.is_lost for entry in entries):
-            self._kept = {}
-            return _Start(b"", 0, entries, [])
-        hidden = self._find_hidden(entries)
-        numbers = {entry.key: entry.version.number for entry in entries}
-        self._states = sorted(each for each in self._states if numbers[each[0]] < hidden)
-        self._kept = {
-            entry.key: self._kept[entry.key]
-            for entry in entries
-            if entry.key in self._kept and entry.version.number < hidden
-        }
-        compacted = {number for number, _, _ in self._lines}
-        found = [
-            _start_with(entries, place, state)
-            for key, state in self._states
-            for place, entry in enumerate(entries)
-            if entry.key == key and entry.version.number - 1 in compacted
-        ]
-        found += [_start_with(entries, -1, b""), *self._from_snapshots(entries)]
-        return max(found, key=lambda each: (len(each.entries), -each.known, each.state))
-
-    def _keep_named(self) -> None:
-        """Keep the states of checkpointed versions of which only lines would be left, if there are any."""
-        places = {entry.key: place for place, entry in enumerate(self._entries)}
-        states = [(places[key], state) for key, state in self._states if key in places]
-        for each in self._settlement.records(CHECKPOINT.name):
-            old = self._old.get(int(each.data.get("version", 0)), [])
-            meant = _find_named(old, each) if old and each.data.get("block") == self._block else None
-            if meant is None or meant.key in self._kept or places[meant.key] >= self._known - 1:
-                continue
-            place = places[meant.key]
-            for since, state in sorted([(-1, b""), *(one for one in states if one[0] <= place)])[::-1]:
-                between = self._entries[since + 1 : place + 1]
-                if not any(entry.is_lost for entry in between):
-                    with suppress(DocumentCorrupt):
-                        updates = (entry.update for entry in between)
-                        self._kept[meant.key] = Document.load(state, updates).state()
-                        break
-
-    def _find_hidden(self, entries: Iterable[_VersionEntry]) -> float:
-        """The first version that one side redacted and another compacted: later states may have its text."""
-        plain = {key for _, key, redacted in self._lines if not redacted}
-        found = (each.version.number for each in entries if each.version.redacted and each.key in plain)
-        return min(found, default=math.inf)
-
-    def _from_snapshots(self, entries: Sequence[_VersionEntry]) -> Iterator[_Start]:
-        """Begin with a snapshot: less of the history is left, but nothing that was redacted is in it.
-
-        The record of redactions that names a snapshot lists what was taken out of it.
-        """
-        redacted = {clock.text(entry.version.at) for entry in entries if entry.version.redacted}
-        gone: dict[str, set[str]] = {}
-        for each in self._of(REDACTION.name):
-            id = snapshot_id(self._block, str(each.data.get("snapshot", "")))
-            gone.setdefault(id, set()).update(str(one.get("at")) for one in each.data.get("redacted") or ())
-        for each in self._of(SNAPSHOT.name):
-            frontiers = Document.load(each.content).frontiers
-            places = [place for place, entry in enumerate(entries) if entry.version.frontiers == frontiers]
-            if places and redacted <= gone.get(each.id, set()):
-                yield _start_with(entries, places[-1], Document.load(each.content).state())
+    def _count_common(self) -> int:
+        """Count the first versions, up to which all copies have the same under the same numbers."""
+        for number, entry in enumerate(self._entries, 1):
+            if self._copies.by_number.get(number) != [entry]:
+                return number - 1
+        return len(self._entries)
 
     def run(self) -> None:
         """Number the versions, and write the records that hold them."""
-        made, document = self._number_again()
-        self._write(made, document)
+        document = Document.load(self._history.start.state)
+        made = self._number(document)
+        packed = self._count_packed()
+        if packed is None:
+            count = self._count_to_pack(made)
+            wanted = self._pack_versions(made[:count])
+        else:  # the later of two snapshots that hold the same, and packs as they are
+            count = packed
+            wanted = {
+                id: some[-1] for id, some in self._tips.items() if some and some[-1].schema != VERSION.name
+            }
+        for entry in made[count:]:
+            wanted[version_id(self._block, entry.version.number)] = self._version_datum(entry)
+        wanted = dict.fromkeys(self._tips) | wanted
+        wanted |= self._renumber_checkpoints(made) | self._reset_seen() | self._flag_length(made, document)
+        changed = {
+            id: version
+            for id, version in wanted.items()
+            if id in self._settlement.diverged_tips or not says_the_same(version, self._settlement.get(id))
+        }
+        erased = self._list_stale(wanted, changed) if packed is None else set()
+        changed = {id: each for id, each in changed.items() if each is not None or id not in erased}
+        self._settlement.put(changed, erased=erased)
+        if self._history.unsure:
+            _report(self._settlement, self._block, self._history.unsure)
 
-    def _number_again(self) -> tuple[list[_VersionEntry], Document]:
-        document = Document.load(self._start)
-        whole = Document.load(self._start, (entry.update for entry in self._entries))
-        measure = self._measure()
-        numbers: dict[_Key, int] = {}
-        made: list[_VersionEntry] = []
+    # -- numbers ---------------------------------------------------------------------------
+
+    def _number(self, document: Document) -> list[VersionEntry]:
+        """Return the versions under their new numbers, and merge their updates into the document."""
+        whole, measure = self._history.start.load(), self._measure()
+        numbers: dict[Key, int] = {}
+        made: list[VersionEntry] = []
         for number, entry in enumerate(self._entries, 1):
             numbers[entry.key] = number
-            old = entry.version
-            if number > self._known:
-                document.merge(entry.update)
-            elif number < self._known:
-                line = replace(old, frontiers="", lost=old.lost or COMPACTED)
-                entry = entry if entry.key in self._kept else _VersionEntry(line, b"")
-            else:
-                entry = _VersionEntry(old, b"")
+            entry = self._thin(entry, number)
+            document.merge_all([entry.update] if number > self._known else [])
             if number <= self._common:
                 made.append(entry)
                 continue
-            old = entry.version
-            node, parent = (self._renumber(each, entry, whole, numbers) for each in (old.node, old.parent))
+            old, has_state = entry.version, number >= self._known
+            node, parent = (self._find_number(each, entry, whole, numbers) for each in (old.node, old.parent))
+            before = [numbers[key] for key in self._copies.needed.get(entry.key, ()) if entry.update]
+            if old.node == old.number:
+                node, parent = number, made[max(before) - 1].version.node if before else parent
             version = replace(
                 old,
                 number=number,
-                node=number if old.node == old.number else node,
+                node=node,
                 parent=parent,
-                size=old.size if number < self._known else measure(document, old.size),
-                frontiers=document.frontiers if old.frontiers and number >= self._known else old.frontiers,
+                size=measure(document, old.size) if has_state else old.size,
+                frontiers=document.frontiers if old.frontiers and has_state else old.frontiers,
             )
-            made.append(_VersionEntry(version, entry.update))
-        return made, document
+            made.append(VersionEntry(version, entry.update))
+        return made
 
-    def _renumber(self, old: int, entry: _VersionEntry, whole: Document, numbers: Mapping[Any, int]) -> int:
+    def _thin(self, entry: VersionEntry, number: int) -> VersionEntry:
+        """Return a version as it is stored: of those in the state that the history begins with, the line."""
+        if number > self._known:
+            return entry
+        if number == self._known or entry.key in self._history.kept:
+            return VersionEntry(entry.version, b"")
+        return strip_version(entry)
+
+    def _find_number(self, old: int, entry: VersionEntry, whole: Document, numbers: Mapping[Key, int]) -> int:
         """The number that a version has now which another one calls by its old number."""
-        candidates = [each for each in self._old.get(old, ()) if each.key in numbers]
+        candidates = [each for each in self._copies.by_number.get(old, ()) if each.key in numbers]
         if len(candidates) > 1:
             states = [each.version.frontiers for each in candidates]
             before = [whole.is_before(state, entry.version.frontiers) for state in states]
@@ -303,7 +224,7 @@ class _Merging:
             return numbers[candidates[best].key]
         return numbers[candidates[0].key] if candidates else old
 
-    def _measure(self) -> Any:
+    def _measure(self) -> Measure:
         """Return what measures a document as its block shows it."""
         header = self._settlement.get(self._block)
 
@@ -317,111 +238,73 @@ class _Merging:
 
         return measure
 
-    # -- the records -----------------------------------------------------------------------
+    # -- packs and the snapshot --------------------------------------------------------------
 
-    def _write(self, made: Sequence[_VersionEntry], document: Document) -> None:
-        packed_count = self._count_packed_alike()
-        wanted: dict[str, Datum | None] = {}
-        if packed_count is None:
-            # Only a pack says of a version that it was redacted or compacted.
-            lost = max((each.version.number for each in made if each.version.lost), default=0)
-            packed_count = max(len(made) - log.KEEP, min(max(lost, self._known), len(made) - 1), 0)
-            wanted |= self._pack_versions(made[:packed_count])
-        else:
-            # The later of two snapshots that hold the same, and packs as they are.
-            wanted |= {
-                id: some[-1] for id, some in self._tips.items() if some and some[-1].schema != VERSION.name
-            }
-        for entry in made[packed_count:]:
-            wanted[version_id(self._block, entry.version.number)] = self._version_datum(entry)
-        for id in self._tips:
-            wanted.setdefault(id, None)
-        wanted |= self._depending(made, document)
-        changed = {
-            id: version
-            for id, version in wanted.items()
-            if id in self._settlement.diverged_tips or not says_the_same(version, self._settlement.get(id))
-        }
-        left_out = {version_id(self._block, entry.version.number) for entry in self._left_out}
-        disputed = left_out & changed.keys()
-        if self._left_out and not disputed:  # none of them has a record of its own
-            newest = version_id(self._block, made[-1].version.number)
-            changed[newest], disputed = wanted[newest], {newest}
-        self._settlement.put(changed, disputed)
-
-    def _count_packed_alike(self) -> int | None:
+    def _count_packed(self) -> int | None:
         """Count the packed versions, if packs and snapshot can stay as they are; else None."""
-        snapshots = [int(each.data["version"]) for each in self._of(SNAPSHOT.name)]
-        packed_count = snapshots[0] if snapshots else 0
-        if any(number != packed_count for number in snapshots) or packed_count > self._common:
-            return None
-        if len({id for id, some in self._tips.items() for each in some if each.schema == SNAPSHOT.name}) > 1:
-            return None
-        redactions = [some for id, some in self._tips.items() if id.endswith("/redacted")]
-        if any(len(some) > 1 for some in redactions):
-            return None
-        last = 0
-        for first, end in sorted((each.data["first"], each.data["last"]) for each in self._of(PACK.name)):
-            if first != last + 1:
-                return None
-            last = end
-        return packed_count if last == packed_count else None
+        snapshots = {(each.id, int(each.data["version"])) for each in self._copies.of(SNAPSHOT.name)}
+        packs = sorted((each.data["first"], each.data["last"]) for each in self._copies.of(PACK.name))
+        last = packs[-1][1] if packs else 0
+        ends = [0, *(end for _, end in packs)]
+        dense = all(first == end + 1 for (first, _), end in zip(packs, ends, strict=False))
+        alike = len(snapshots) <= 1 and all(number == last for _, number in snapshots)
+        redacted_apart = len(self._tips.get(redaction_id(self._block), ())) > 1
+        fits = dense and alike and not redacted_apart and bool(packs) == bool(snapshots)
+        return last if fits and self._known <= last <= self._common else None
 
-    def _pack_versions(self, entries: Sequence[_VersionEntry]) -> dict[str, Datum | None]:
-        """Pages and a snapshot with some versions, under ids that no record had before."""
-        redaction = max(self._of(REDACTION.name), key=_redaction_order, default=None)
+    def _count_to_pack(self, made: Sequence[VersionEntry]) -> int:
+        """Count the versions to pack: also all that were redacted or compacted, which only a pack says."""
+        lost = max((each.version.number for each in made if each.version.lost), default=0)
+        return max(len(made) - log.KEEP, min(max(lost, self._known), len(made) - 1), 0)
+
+    def _pack_versions(self, entries: Sequence[VersionEntry]) -> Records:
+        """Packs and a snapshot with some versions, under ids that no record had before."""
         seed = repr([(entry.key, entry.version.lost) for entry in self._entries])
         fresh = "m" + hashlib.sha256(seed.encode()).hexdigest()[:12]
-        wanted: dict[str, Datum | None] = {}
-        document = Document.load(self._start)
+        wanted: Records = {}
+        document = Document.load(self._history.start.state)
         for turn, some in enumerate(_divide_into_packs(entries, self._known), 1):
             document.merge_all(entry.update for entry in some)
             after = some[-1].version.number - self._known  # at 0, the history begins with it
-            wants = after == 0 or (after > 0 and turn % log.STATE_EVERY == 0)
-            state = document.state() if wants else b""
-            kept = {each.version.number: self._kept[each.key] for each in some if each.key in self._kept}
-            pack = Pack([each.version for each in some], [each.update for each in some], state, kept)
-            first, last = pack.versions[0].number, pack.versions[-1].number
-            data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
-            id = pack_id(self._block, last, fresh)
-            wanted[id] = self._datum(id, PACK, data, encode_pack(pack), some[-1])
+            state = document.state() if after == 0 or (after > 0 and turn % log.STATE_EVERY == 0) else b""
+            made = self._pack_datum(some, state, fresh)
+            wanted[made.id] = made
+        redactions = list(self._copies.of(REDACTION.name))
         if entries:
-            redactions = max((each.data.get("redactions", 0) for each in self._of(SNAPSHOT.name)), default=0)
-            named = "" if redaction is None else str(redaction.data.get("snapshot", ""))
-            id = snapshot_id(self._block, named)
-            data = {"version": len(entries), "redactions": redactions}
+            id = snapshot_id(self._block, fresh if redactions else "")
+            counts = (each.data.get("redactions", 0) for each in self._copies.of(SNAPSHOT.name))
+            data = {"version": len(entries), "redactions": max(counts, default=0)}
             wanted[id] = self._datum(id, SNAPSHOT, data, document.snapshot(), entries[-1])
-        if redaction is not None:
-            numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
-            united = _unite_redactions(redaction, self._of(REDACTION.name), numbers)
-            place = {} if entries else {"snapshot": ""}  # there is none to be named
-            wanted[redaction.id] = united.replace(data={**united.data, **place})
-            # What the other side packed may still hold what was redacted.
-            stale = [
-                id
-                for id, some in self._tips.items()
-                if some and id not in wanted and some[-1].schema in _PACKED
-            ]
-            wanted[erasure_id(self._block)] = self._erasure(stale, redaction)
+        if redactions:
+            united = _unite_redactions(redactions, entries, fresh if entries else "")
+            wanted[united.id] = united
         return wanted
 
-    def _erasure(self, ids: Sequence[str], redaction: Datum) -> Datum:
-        known = self._settlement.get(erasure_id(self._block))
-        listed = [] if known is None else list(known.data.get("ids") or ())
-        data = {"block": self._block, "ids": [*listed, *(id for id in ids if id not in listed)]}
-        if known is not None:
-            return known.replace(data=data)
-        return redaction.replace(
-            id=erasure_id(self._block), data=data, schema=ERASURE.name, schema_version=ERASURE.version
-        )
+    def _pack_datum(self, entries: Sequence[VersionEntry], state: bytes, fresh: str) -> Datum:
+        kept = self._history.kept
+        states = {each.version.number: kept[each.key] for each in entries if each.key in kept}
+        pack = Pack([each.version for each in entries], [each.update for each in entries], state, states)
+        first, last = entries[0].version.number, entries[-1].version.number
+        data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
+        return self._datum(pack_id(self._block, last, fresh), PACK, data, encode_pack(pack), entries[-1])
 
-    def _version_datum(self, entry: _VersionEntry) -> Datum:
-        data = {name: value for name, value in vars(entry.version).items() if name in _VERSION_FIELDS}
+    def _list_stale(self, wanted: Records, changed: Records) -> set[str]:
+        """List the records that may hold what was redacted, which one side wrote before it knew of that."""
+        redacted = [entry.key for entry in self._entries if entry.version.redacted]
+        if not redacted:
+            return set()
+        numbers = {each.version.number for key in redacted for each in self._copies.records_of(key)}
+        stale = {version_id(self._block, number) for number in numbers}
+        stale = {id for id in self._tips if id in changed or (id in stale and wanted[id] is None)}
+        return stale - {redaction_id(self._block)}
+
+    def _version_datum(self, entry: VersionEntry) -> Datum:
+        data = {name: value for name, value in vars(entry.version).items() if name in VERSION_FIELDS}
         id = version_id(self._block, entry.version.number)
         return self._datum(id, VERSION, data, entry.update, entry)
 
     def _datum(
-        self, id: str, schema: Any, data: dict[str, Any], content: bytes, entry: _VersionEntry
+        self, id: str, schema: Schema[Any], data: dict[str, Any], content: bytes, entry: VersionEntry
     ) -> Datum:
         return Datum(
             id,
@@ -435,115 +318,57 @@ class _Merging:
 
     # -- what speaks of versions by their numbers --------------------------------------------
 
-    def _depending(self, made: Sequence[_VersionEntry], document: Document) -> dict[str, Datum | None]:
-        """Checkpoints, what agents have seen, and whether the document is too long now."""
-        wanted: dict[str, Datum | None] = {}
+    def _renumber_checkpoints(self, made: Sequence[VersionEntry]) -> Records:
         numbers = {entry.key: entry.version.number for entry in made}
-        for each in self._settlement.records(CHECKPOINT.name):
-            number = int(each.data.get("version", 0))
-            old = self._old.get(number, []) if each.data.get("block") == self._block else []
-            if old and number > self._common:
-                own = _find_named(old, each)
-                wanted[each.id] = each.replace(data={**each.data, "version": numbers[own.key]})
-            elif number > len(made) and each.data.get("block") == self._block:
-                wanted[each.id] = None  # what it names could not be merged
-        for each in self._settlement.records(SEEN.name):
-            if each.data.get("block") == self._block and each.data.get("version", 0) > self._common:
-                wanted[each.id] = each.replace(data={**each.data, "version": self._common})
+        named = self._named()
+        return {
+            each.id: each.replace(data={**each.data, "version": numbers[named[each.id]]})
+            for each in self._checkpoints
+            if each.id in named and int(each.data["version"]) > self._common
+        }
+
+    def _reset_seen(self) -> Records:
+        """Set what agents have seen back to the last common version."""
+        seen = (each for each in self._settlement.records(SEEN.name) if each.data.get("block") == self._block)
+        return {
+            each.id: each.replace(data={**each.data, "version": self._common})
+            for each in seen
+            if each.data.get("version", 0) > self._common
+        }
+
+    def _flag_length(self, made: Sequence[VersionEntry], document: Document) -> Records:
+        """Flag the header if the document is too long now."""
         header = self._settlement.get(self._block)
-        if header is not None and header.schema == BLOCK.name and made:
-            size = self._measure()(document, made[-1].version.size)
-            extra = {k: v for k, v in (header.data.get("extra") or {}).items() if k != OVER_LIMIT}
-            extra |= {OVER_LIMIT: size} if size > header.data.get("limit", size) else {}
-            if extra != (header.data.get("extra") or {}):
-                wanted[header.id] = header.replace(data={**header.data, "extra": extra})
-        return wanted
+        if header is None or header.schema != BLOCK.name or not made:
+            return {}
+        size = self._measure()(document, made[-1].version.size)
+        extra = {k: v for k, v in (header.data.get("extra") or {}).items() if k != OVER_LIMIT}
+        extra |= {OVER_LIMIT: size} if size > header.data.get("limit", size) else {}
+        same = extra == (header.data.get("extra") or {})
+        return {} if same else {header.id: header.replace(data={**header.data, "extra": extra})}
 
 
-def _find_named(entries: Iterable[_VersionEntry], checkpoint: Datum) -> _VersionEntry:
-    """Choose of several versions of one number that a checkpoint names: its author's, the last before it."""
-
-    def order(entry: _VersionEntry) -> tuple[bool, bool, Any]:
-        version = entry.version
-        return version.by == checkpoint.author, version.at <= checkpoint.created_at, entry.key
-
-    return max(entries, key=order)
-
-
-_VERSION_FIELDS = ("op", "node", "parent", "size", "added", "removed", "frontiers", "message")
-
-
-def _version_fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: data[name] for name in _VERSION_FIELDS if name in data}
-
-
-def _divide_into_packs(entries: Sequence[_VersionEntry], known: int) -> Iterator[Sequence[_VersionEntry]]:
+def _divide_into_packs(entries: Sequence[VersionEntry], known: int) -> Iterator[Sequence[VersionEntry]]:
     """Divide versions into packs; the one that a history begins with has a pack of its own."""
     for part in (entries[: max(0, known - 1)], entries[max(0, known - 1) : known], entries[known:]):
         for start in range(0, len(part), log.PACK_SIZE):
             yield part[start : start + log.PACK_SIZE]
 
 
-def _start_with(entries: Sequence[_VersionEntry], place: int, state: bytes) -> _Start:
-    """Begin a document with the state of one of its versions; with nothing before the first."""
-    document = Document.load(state)
-    known: list[_VersionEntry] = []
-    left_out: list[_VersionEntry] = []
-    for entry in entries[: place + 1]:
-        (known if _has_update(document, entry) else left_out).append(entry)
-    lost = [entry for entry in entries[place + 1 :] if entry.is_lost]
-    fit, others = _split_fitting(state, (entry for entry in entries[place + 1 :] if not entry.is_lost))
-    return _Start(state, len(known), known + fit, left_out + lost + others)
-
-
-def _has_update(document: Document, entry: _VersionEntry) -> bool:
-    """Check whether a document has what a version brought; of one whose update is gone that is assumed."""
-    before = document.frontiers
-    with suppress(DocumentCorrupt):
-        probe = document.fork()
-        probe.merge(entry.update)
-        return probe.frontiers == before
-    return False
-
-
-def _split_fitting(
-    snapshot: bytes, entries: Iterable[_VersionEntry]
-) -> tuple[list[_VersionEntry], list[_VersionEntry]]:
-    """Split versions into those whose updates fit to a snapshot and others."""
-    document = Document.load(snapshot)
-    fit: list[_VersionEntry] = []
-    left_out: list[_VersionEntry] = []
-    for entry in entries:
-        try:
-            document.merge(entry.update)
-            fit.append(entry)
-        except DocumentCorrupt:
-            left_out.append(entry)
-            document = Document.load(snapshot, (each.update for each in fit))
-    return fit, left_out
-
-
-def _number_as(entry: _VersionEntry, number: int) -> _VersionEntry:
-    """A version under the number that another copy gave it."""
-    version = entry.version
-    node = number if version.node == version.number else version.node
-    return _VersionEntry(replace(version, number=number, node=node), entry.update)
-
-
-def _redaction_order(each: Datum) -> tuple[int, str]:
-    return len(each.data.get("redacted") or ()), str(each.data.get("snapshot"))
-
-
-def _unite_redactions(chosen: Datum, all: Iterable[Datum], numbers: Mapping[str, int]) -> Datum:
+def _unite_redactions(all: Iterable[Datum], entries: Iterable[VersionEntry], snapshot: str) -> Datum:
     """Unite the redactions of both sides, by the new numbers of the versions."""
+    records = sorted(
+        all, key=lambda each: (len(each.data.get("redacted") or ()), str(each.data.get("snapshot")))
+    )
+    numbers = {clock.text(entry.version.at): entry.version.number for entry in entries}
     united: dict[tuple[Any, str], dict[str, Any]] = {}
-    for each in all:
-        for one in each.data.get("redacted") or ():
-            at = str(one.get("at"))
-            number = numbers.get(at, one.get("version"))
-            cleared = bool(one.get("cleared")) or bool(united.get((number, at), {}).get("cleared"))
-            united[number, at] = {**one, "version": number, "cleared": cleared}
-    return chosen.replace(data={**chosen.data, "redacted": [united[key] for key in sorted(united)]})
+    for one in (one for each in records for one in each.data.get("redacted") or ()):
+        at = str(one.get("at"))
+        number = numbers.get(at, one.get("version"))
+        cleared = bool(one.get("cleared")) or bool(united.get((number, at), {}).get("cleared"))
+        united[number, at] = {**one, "version": number, "cleared": cleared}
+    data = {**records[-1].data, "snapshot": snapshot, "redacted": [united[key] for key in sorted(united)]}
+    return records[-1].replace(data=data)
 
 
 # -- records of one kind --------------------------------------------------------------------------

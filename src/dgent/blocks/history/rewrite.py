@@ -334,7 +334,10 @@ def _find_cut(
     then an older version is chosen.
     """
     flat = [pair for _, pack in packs for pair in zip(pack.versions, pack.updates, strict=True)]
-    start = next((place for place, (version, _) in enumerate(flat) if not version.compacted), len(flat))
+    # Nothing can build on a version of which only the line, or the line and its state are left.
+    kept = {number for _, pack in packs for number in pack.kept}
+    gone = [version.compacted or version.number in kept for version, _ in flat]
+    start = len(gone) - gone[::-1].index(True) if any(gone) else 0
     for place in range(min(wanted - flat[0][0].number, len(flat) - 1) if flat else -1, start, -1):
         base = build_document((pack for _, pack in packs), flat[place][0].number).state()
         snapshot = Document.load(base)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from dgent.errors import DgentError
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.order import same
@@ -22,6 +24,9 @@ _UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
 """Schemas of dgent itself, of which the later version counts."""
 
 DELETED = "deleted"
+
+UNREADABLE = (DgentError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Exceptions that a rule may raise for a record that does not fit its schema."""
 
 
 class MissingField:
@@ -72,10 +77,16 @@ class Settlement(Protocol):
     def ids(self, prefix: str) -> list[str]:
         """Return the ids with a prefix, also of deleted records."""
 
-    def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
+    def put(
+        self,
+        versions: Mapping[str, Datum | None],
+        disputed: Mapping[str, str] = MappingProxyType({}),
+        erased: Collection[str] = (),
+    ) -> None:
         """Write versions (None deletes) that take effect together or not at all.
 
-        `disputed` are ids of records in which a change of one side could not be merged.
+        `disputed` says of records what somebody must look at; they stay a problem until they are settled.
+        `erased` are ids of records whose former versions are removed from the store's files, too.
         """
 
 

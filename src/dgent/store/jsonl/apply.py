@@ -47,6 +47,7 @@ class LineApplier:
         self._ledger, self.store = ledger, ledger.kernel
         self.superseded: set[str] = set()  # the sums of lines that another line replaces
         self.dropped: set[str] = set()  # the sums of newest lines that are no longer in the files
+        self.past: set[tuple[str, str, int]] = set()  # versions whose lines a copy compacted: commit, id, rev
         self.compacted: dict[str, int] = {}  # the last rev of a record whose line was compacted, by id
         self.floor = 0  # the newest seq whose history was compacted, in the copy that did it
         self._reserved_keys: dict[str, int] = {}
@@ -119,7 +120,8 @@ class LineApplier:
         if newest is None or newest.sum in before or hand:
             return
         if line.rev > newest.said + 1 and known.keys().isdisjoint(before):
-            if newest.sum in self.dropped:
+            # A line that one copy dropped is back if another one moved it to the file of deletions.
+            if newest.sum in self.dropped or (newest.c, line.id, newest.said) in self.past:
                 return
             if self.compacted.get(line.id, 0) <= newest.said and (line.seq or 0) > self.floor:
                 self._unsure.add(line.id)

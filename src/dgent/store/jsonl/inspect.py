@@ -12,6 +12,7 @@ from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
 from dgent.store.jsonl.replay import INCOMPLETE
 from dgent.store.jsonl.scan import BAD, CUT, HAND, LINK, MARKER
+from dgent.store.jsonl.settle import REASON
 from dgent.store.sqlite.inspect import _room
 from dgent.store.sqlite.upkeep import SQLiteUpkeep
 from dgent.store.upkeep import Duplicate, Finding, Level
@@ -106,16 +107,25 @@ def _conflict_findings(conflicts: list[RecordConflict]) -> list[Finding]:
 
 
 def describe_conflict(conflict: RecordConflict) -> str:
-    """Describe what two copies changed, and which version counts."""
+    """Describe what two copies changed, and which version counts; or why somebody must look at it."""
+    reasons = _list_reasons(conflict)
+    if reasons:
+        return f"{conflict.id!r} was merged from two copies: {'; '.join(reasons)}"
     what = f" in {', '.join(conflict.fields)}" if conflict.fields else ""
     return (
         f"{conflict.id!r} was changed in two copies{what}; rev {conflict.rev} counts, both are in its history"
     )
 
 
+def _list_reasons(conflict: RecordConflict) -> list[str]:
+    return [each.removeprefix(REASON) for each in conflict.fields if each.startswith(REASON)]
+
+
 def settle_hint(conflict: RecordConflict) -> str:
     """Return a hint with the commands that settle a conflict."""
     id = shlex.quote(conflict.id)
+    if _list_reasons(conflict):
+        return f"look at it, and correct it if needed; then accept it as it is with `dgent jsonl settle {id}`"
     return (
         f"compare the versions with `dgent history {id}`, then write the record as it should be,"
         f" or accept it as it is with `dgent jsonl settle {id}`"

@@ -24,6 +24,16 @@ class Lineage:
             if read.line.sum is not None:
                 self._lines.setdefault(read.line.sum, read.line)
 
+    @property
+    def sums(self) -> list[str]:
+        """The sums of its lines in the files."""
+        return sorted(self._lines)
+
+    @property
+    def last_rev(self) -> int:
+        """The highest rev of its lines in the files."""
+        return max((line.rev for line in self._lines.values()), default=0)
+
     def order(self, made: str) -> tuple[int, str]:
         """Return the sort key of a line: its time, then its commit."""
         line = self._lines.get(made)

@@ -27,7 +27,6 @@ from dgent.store.jsonl.line import (
 )
 from dgent.store.jsonl.lineage import Lineage
 from dgent.store.jsonl.scan import is_marker
-from dgent.store.jsonl.settle import UNREADABLE
 from dgent.system.files import disk_errors
 
 
@@ -160,7 +159,7 @@ def _is_disputed(reads: list[ParsedLine]) -> bool:
         return False
     try:
         return bool(Lineage(reads).merge_tips(parsed.sum for parsed in tips).disputed)
-    except UNREADABLE:
+    except merge.UNREADABLE:
         return True
 
 

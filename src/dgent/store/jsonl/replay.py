@@ -184,6 +184,7 @@ class FileReplay:
         applier = LineApplier(self._kernel, self._ledger)
         applier.dropped = self._dropped
         for mark in _marks(scans):
+            applier.past |= {(mark.c, id, rev) for _, id, _, rev in mark.past}
             gone = [*((id, rev) for _, id, _, rev in mark.past), *mark.drops.items()]
             applier.compacted |= {id: max(rev, applier.compacted.get(id, 0)) for id, rev in gone}
             applier.floor = max(mark.floor or 0, applier.floor)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,8 +21,8 @@ from dgent.store.backend import KINDS
 from dgent.store.engine import merge
 from dgent.store.engine import row as rows
 from dgent.store.engine.commit import Ledger
-from dgent.store.engine.kernel import DELETE, PUT, Logged, LoggedOp
-from dgent.store.engine.merge import RecordTip, Rules
+from dgent.store.engine.kernel import DELETE, FORGET, PUT, Logged, LoggedOp
+from dgent.store.engine.merge import RecordTip
 from dgent.store.engine.row import Row
 from dgent.store.jsonl.cache import CachedLine
 from dgent.store.jsonl.journal import Fields, Journal
@@ -33,12 +34,19 @@ if TYPE_CHECKING:
 
 MERGE = "merge"
 CONTENT = "content"
-UNREADABLE = (DgentError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions that a rule may raise for a record that does not fit its schema."""
+REASON = "content: "
+"""The beginning of a disputed field that says why somebody must look at the record."""
 
 Lineages = Callable[[Collection[str]], Mapping[str, Lineage]]
 Ends = Mapping[str, tuple[CachedLine, Row]]
 """The newest lines of a record in several copies, by their sums."""
+
+
+class _Change(NamedTuple):
+    """Versions that are written as one commit, and the ids of records that are erased with it."""
+
+    versions: Mapping[str, Datum | None]
+    erased: Collection[str]
 
 
 class LineSettlement:
@@ -47,7 +55,7 @@ class LineSettlement:
     def __init__(self, kernel: JSONLKernel, applier: LineApplier, ends: Mapping[str, Ends]) -> None:
         self._kernel, self._applier, self._store = kernel, applier, applier.store
         self._ends = ends
-        self._changes: list[Mapping[str, Datum | None]] = []  # each is written as one commit
+        self._changes: list[_Change] = []
         self._disputed: dict[str, Sequence[str]] = {}  # disputed fields by id
         self._written: dict[str, Datum | None] = {}
         self.touched_ids: Mapping[str, set[str]] = applier.touched
@@ -66,8 +74,8 @@ class LineSettlement:
                 self._merge(id, found[id])
         touched = {reserved.OWNERS[schema] for schema in self.touched_ids if schema in reserved.OWNERS}
         for room in sorted(touched | joint.keys()):
-            self._settle_room(merge.rules_of_room(room), joint.get(room, ()), found)
-        self._write()
+            self._settle_room(room, joint.get(room, ()), found)
+        self._write(lineages)
 
     def _schema(self, id: str) -> str:
         """Return the schema of a diverged record; if copies disagree, the one with the greatest name."""
@@ -77,7 +85,7 @@ class LineSettlement:
         latest = max(self._ends[id], key=lineage.order)
         try:
             merged = lineage.merge_tips(self._ends[id])
-        except UNREADABLE:
+        except merge.UNREADABLE:
             merged = merge.MergedRecord(self._version(id, latest, lineage), (CONTENT,))
         self._disputed[id] = merged.disputed
         self.put({id: merged.version})
@@ -86,14 +94,15 @@ class LineSettlement:
         """Return a newest version from its line, or from the cache if the line is unreadable."""
         try:
             return lineage.version(made)
-        except UNREADABLE:
+        except merge.UNREADABLE:
             row = self._ends[id][made][1]
             return rows.datum_of(row, self._store.name) if row.live else None
 
-    def _settle_room(self, rules: Rules, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
+    def _settle_room(self, room: str, ids: Sequence[str], found: Mapping[str, Lineage]) -> None:
+        rules = merge.rules_of_room(room)
         if rules.settle is None:
             return
-        before = len(self._changes), dict(self._written)
+        before = len(self._changes), dict(self._written), dict(self._disputed)
         self.diverged_tips = {
             id: [
                 RecordTip(self._version(id, made, found[id]), found[id].order(made))
@@ -103,14 +112,23 @@ class LineSettlement:
         }
         try:
             rules.settle(self)
-        except UNREADABLE:
+        except merge.UNREADABLE as error:
             # The rule failed on an unreadable record: the later version counts, and is reported as disputed.
             del self._changes[before[0] :]
-            self._written = before[1]
+            self._written, self._disputed = before[1:]
+            self._report_failure(room, error)
         for id in ids:
             if id not in self._written:
                 self._disputed[id] = (CONTENT,)
                 self.put({id: self.diverged_tips[id][-1].version})
+
+    def _report_failure(self, room: str, error: Exception) -> None:
+        """Dispute a record of a room whose records could not be settled together."""
+        schemas = (schema for schema in sorted(self.touched_ids) if reserved.OWNERS.get(schema) == room)
+        ids = (id for schema in schemas for id in sorted(self.touched_ids[schema]))
+        id = next((id for id in ids if self.get(id) is not None), None)
+        if id is not None:
+            self.put({id: self.get(id)}, {id: f"the records of {room!r} cannot be merged: {error!r}"})
 
     # -- the interface for rooms ----------------------------------------------------------
 
@@ -137,40 +155,65 @@ class LineSettlement:
         sql = "SELECT id FROM datum WHERE id >= ? AND id < ? AND trail = 0 ORDER BY id"
         return [id for (id,) in self._kernel._all(sql, prefix, end)]
 
-    def put(self, versions: Mapping[str, Datum | None], disputed: Collection[str] = ()) -> None:
-        """Add versions (None deletes) that are written as one commit."""
-        self._disputed |= dict.fromkeys(disputed, (CONTENT,))
+    def put(
+        self,
+        versions: Mapping[str, Datum | None],
+        disputed: Mapping[str, str] = MappingProxyType({}),
+        erased: Collection[str] = (),
+    ) -> None:
+        """Add versions (None deletes) and erasures that are written as one commit."""
+        for id, reason in disputed.items():
+            self._disputed[id] = (*self._disputed.get(id, ()), REASON + " ".join(reason.split()))
         # A record that was merged alone before is written once, with this version.
-        self._changes = [each for each in self._changes if len(each) > 1 or versions.keys().isdisjoint(each)]
-        self._changes.append(versions)
-        self._written.update(versions)
+        self._changes = [
+            each
+            for each in self._changes
+            if len(each.versions) > 1 or each.erased or versions.keys().isdisjoint(each.versions)
+        ]
+        self._changes.append(_Change(versions, erased))
+        self._written |= {**dict.fromkeys(erased), **versions}
 
     # -- writing --------------------------------------------------------------------------
 
-    def _write(self) -> None:
+    def _write(self, lineages: Lineages) -> None:
         journal = Journal(self._kernel)
         for change in self._changes:
-            self._append_change(change, journal)
+            erased = lineages(change.erased) if change.erased else {}
+            self._append_change(change.versions, erased, journal)
         journal.write()
 
-    def _append_change(self, change: Mapping[str, Datum | None], journal: Journal) -> None:
+    def _append_change(
+        self, change: Mapping[str, Datum | None], erased: Mapping[str, Lineage], journal: Journal
+    ) -> None:
         kernel, store, tip = self._kernel, self._store, self._kernel.tip
         ends = {id: self._ends_of(id) for id in sorted(change)}
-        at = max((seen.at for each in ends.values() for seen, _ in each.values()), default=tip.at)
+        # Later than all that it follows: commits are read in the order of their times.
+        at = max((seen.at + 1 for each in ends.values() for seen, _ in each.values()), default=tip.at)
         tip.seq, tip.at = tip.seq + 1, max(tip.at, at)
+        forgotten = self._erase(erased) if erased else {}
         made = [self._make_row(id, change[id], ends[id]) for id in ends]
-        c = _commit_name(made, ends)
+        c = _commit_name(made, ends, forgotten)
         about: Fields = {"by": MERGE, "kind": MERGE}
-        alone = len(made) == 1
+        alone = len(made) == 1 and not erased
         ops: list[LoggedOp] = []
         for place, row in enumerate(made):
             decided: Fields = {"seq": None} if alone else {"seq": None, "i": place, "n": 0}
             ops.append(self._append_row(row, at, ends[row.id], journal, c, decided, about if alone else {}))
         if not alone:
-            journal.add_mark({"c": c, "at": clock.from_us(at), "n": len(made), **about}, tip.seq)
+            mark = {"c": c, "at": clock.from_us(at), "n": len(made), **about, **forgotten}
+            journal.add_mark(mark, tip.seq)
+        ops += [(FORGET, self._applier.new_record_key(), rev) for _, rev in forgotten.get("forget", ())]
         kernel.name_commit(tip.seq, c)
         kind = KINDS.index(MERGE)
         store.append(Logged(tip.seq, tip.at, store.make_number(MERGE), kind, None, None, ops, None, None))
+
+    def _erase(self, records: Mapping[str, Lineage]) -> Fields:
+        """Erase records with their lines in the files, and return the fields of the mark that say so."""
+        hashes = {id: self._kernel.cache.hash(id).hex() for id in sorted(records)}
+        forget = [(hashes[id], records[id].last_rev) for id in hashes]
+        lines = {hashes[id]: records[id].sums for id in hashes}
+        self._applier.erase_records(forget, lines)
+        return {"forget": forget, "lines": lines}
 
     def _append_row(
         self, row: Row, at: int, ends: Ends, journal: Journal, c: str, decided: Fields, about: Fields
@@ -260,10 +303,11 @@ def _versions_to_keep(state: object) -> int | None:
     return 0 if history == "none" else history if type(history) is int else None
 
 
-def _commit_name(made: Sequence[Row], ends: Mapping[str, Ends]) -> str:
+def _commit_name(made: Sequence[Row], ends: Mapping[str, Ends], forgotten: Fields) -> str:
     """Return the name of a commit: the same in every copy that writes the same over the same lines."""
     identity = [
         (row.id, sorted(ends[row.id]), row.live, row.t, row.sv, row.tags, row.x, row.data, row.content)
         for row in made
     ]
-    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(identity)).hexdigest()[:32]
+    parts = [identity, sorted(forgotten["lines"].items())] if forgotten else identity
+    return "merge-" + hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()[:32]
