@@ -13,7 +13,7 @@ from dgent.blocks.document.document import Document, _strip_ids
 from dgent.blocks.errors import DocumentCorrupt
 from dgent.blocks.history import log
 from dgent.blocks.inspect import inspect
-from dgent.blocks.record import snapshot_id
+from dgent.blocks.record import VersionRecord, snapshot_id
 from dgent.model.query import Query
 from dgent.store.backend import Put
 from tests.blocks.conftest import Rival
@@ -144,7 +144,8 @@ async def test_an_edit_beside_the_state_is_merged(lib: Library, long: Block, riv
     for number in range(20):
         await long.append(f"{number}\n")
     await late._version_log.refresh()
-    record = late._build_record("edit", None, 1, 1, 0, "")  # type: ignore[attr-defined]
+    here, state = late.version, late._version_log.document.frontiers
+    record = VersionRecord("append", here + 1, here, 1, 1, 0, state)
     assert await late._version_log.write(record, update.take_update(), "scout") is not None
     fresh = await lib.get("notes")
     assert (await fresh.text()).startswith("late 39 ") and (await fresh.text()).endswith("19\n")
