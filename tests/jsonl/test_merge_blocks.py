@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dgent
@@ -178,7 +178,17 @@ def test_no_edit_is_lost(first: Steps, left: Steps, right: Steps) -> None:
         assert asyncio.run(_run(first, left, right)).disputes == []
 
 
+A = ("append", 0)
+_GONE_AND_MOVED = (
+    [("redact", 0), A, A, A],
+    [A, A, A, A, A, ("rewrite", 0), A],
+    [A, ("redact", 0), A, A, A, A, A, A, ("rewrite", 0)],
+)
+"""Both compact the record of a deletion: one drops its line, the other moves it to another file."""
+
+
 @settings(max_examples=times(12))
+@example(*_GONE_AND_MOVED)
 @given(_ended, _ended, _ended)
 def test_no_edit_is_lost_of_histories_that_were_ended(first: Steps, left: Steps, right: Steps) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
@@ -201,7 +211,17 @@ async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps) -> N
         await _check_merge(known, one, two, mine, merged, await _edit(two, "later", later, mine))
 
 
+_ALIKE = (
+    [("redact", 1), ("write", 4), A],
+    [("redact", 1)],
+    [("undo", 0), ("redact", 1), ("rewrite", 0), ("redact", 2)],
+    [A, ("write", 1)],
+)
+"""Two versions differ in their times alone."""
+
+
 @settings(max_examples=times(6))
+@example(*_ALIKE)
 @given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]))
 def test_a_copy_goes_on_while_another_merges_it(
     first: Steps, left: Steps, right: Steps, later: Steps

@@ -166,7 +166,7 @@ class _Merging:
         changed = {
             id: version
             for id, version in wanted.items()
-            if id in self._settlement.diverged_tips or not says_the_same(version, self._settlement.get(id))
+            if id in self._settlement.diverged_tips or not _is_same(version, self._settlement.get(id))
         }
         erased = self._list_stale(wanted, changed) if packed is None else set()
         changed = {id: each for id, each in changed.items() if each is not None or id not in erased}
@@ -346,6 +346,12 @@ class _Merging:
         extra |= {OVER_LIMIT: size} if size > header.data.get("limit", size) else {}
         same = extra == (header.data.get("extra") or {})
         return {} if same else {header.id: header.replace(data={**header.data, "extra": extra})}
+
+
+def _is_same(one: Datum | None, other: Datum | None) -> bool:
+    """Check whether two records are the same; those of two versions may differ in their times alone."""
+    made = [(each.created_at, each.author) for each in (one, other) if each is not None]
+    return says_the_same(one, other) and len(set(made)) <= 1
 
 
 def _divide_into_packs(entries: Sequence[VersionEntry], known: int) -> Iterator[Sequence[VersionEntry]]:
