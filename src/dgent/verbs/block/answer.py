@@ -122,7 +122,7 @@ class BlockVersions(msgspec.Struct, frozen=True):
     total: int
 
 
-class Edited(msgspec.Struct, frozen=True):
+class EditResult(msgspec.Struct, frozen=True):
     """The version that an edit made. A `node` is the one that was added to a tree."""
 
     owner: str
@@ -165,7 +165,7 @@ class BlockBranches(msgspec.Struct, frozen=True):
     tree: list[Stretch]
 
 
-class Redacted(msgspec.Struct, frozen=True):
+class RedactResult(msgspec.Struct, frozen=True):
     """The redacted versions, and the version that records the redaction.
 
     `elsewhere` are other versions that still say some of it. `erased`: the bytes are gone from the disk.
@@ -181,7 +181,7 @@ class Redacted(msgspec.Struct, frozen=True):
     messages: list[int]
 
 
-class BlockCompacted(msgspec.Struct, frozen=True):
+class BlockCompaction(msgspec.Struct, frozen=True):
     """The number of old versions of a block that were pruned to their history entries."""
 
     owner: str
@@ -303,7 +303,7 @@ def version_of(found: Version) -> BlockVersion:
     )
 
 
-class FolderSynced(msgspec.Struct, frozen=True):
+class SyncResult(msgspec.Struct, frozen=True):
     """The result of a folder sync or its dry run; `healthy` without refusals and conflicts."""
 
     folder: str

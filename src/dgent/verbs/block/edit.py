@@ -8,7 +8,7 @@ from dgent.blocks import errors
 from dgent.blocks.edit.text import replace_by_pattern
 from dgent.errors import InputError
 from dgent.verbs import parse
-from dgent.verbs.block.answer import Edited, version_of
+from dgent.verbs.block.answer import EditResult, version_of
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import (
     BLOCK,
@@ -49,10 +49,10 @@ async def _find_part(context: Context, ask: EditInput) -> tuple[Block, Block | S
     return block, block if ask.section is None else block.section(ask.section)
 
 
-async def _edited_of(block: Block, node: str | None = None) -> Edited:
+async def _edited_of(block: Block, node: str | None = None) -> EditResult:
     """Return the answer to an edit: the newest version of the block."""
     (newest,) = await block.history(1)
-    return Edited(block.owner, block.label, block.limit, version_of(newest), node)
+    return EditResult(block.owner, block.label, block.limit, version_of(newest), node)
 
 
 class Append(EditInput, kw_only=True):
@@ -69,7 +69,7 @@ class Append(EditInput, kw_only=True):
 
 
 @verb("block.append", effect="append", errors=ERRORS)
-async def append(context: Context, ask: Append) -> Edited:
+async def append(context: Context, ask: Append) -> EditResult:
     """Add to the end of a block: text to a text, an item to a list, an entry to a log."""
     block, part = await _find_part(context, ask)
     added = content_of(ask.text, ask.value)
@@ -102,7 +102,7 @@ class Write(EditInput, kw_only=True):
 
 
 @verb("block.write", effect="write", errors=ERRORS)
-async def write(context: Context, ask: Write) -> Edited:
+async def write(context: Context, ask: Write) -> EditResult:
     """Replace all that a text says."""
     block, part = await _find_part(context, ask)
     await part.write(ask.text, **ask.options())
@@ -121,7 +121,7 @@ class Replace(EditInput, kw_only=True):
 
 
 @verb("block.replace", effect="write", errors=ERRORS)
-async def replace(context: Context, ask: Replace) -> Edited:
+async def replace(context: Context, ask: Replace) -> EditResult:
     """Replace part of a text, at the first place, at all of them or at one."""
     if ask.all and ask.nth is not None:
         raise InputError("all places, or one?", hint="give --all or --nth")
@@ -142,7 +142,7 @@ class Patch(EditInput, kw_only=True):
 
 
 @verb("block.patch", effect="write", errors=ERRORS)
-async def patch(context: Context, ask: Patch) -> Edited:
+async def patch(context: Context, ask: Patch) -> EditResult:
     """Apply a unified difference to a text; every line of its context must be there."""
     block, part = await _find_part(context, ask)
     await part.patch(ask.patch, **ask.options())
@@ -161,7 +161,7 @@ class EditLines(EditInput, kw_only=True):
 
 
 @verb("block.edit", effect="write", errors=ERRORS)
-async def edit(context: Context, ask: EditLines) -> Edited:
+async def edit(context: Context, ask: EditLines) -> EditResult:
     """Replace some lines of a text by others."""
     block, part = await _find_part(context, ask)
     await part.edit_range(ask.start, ask.end, ask.text, **ask.options())
@@ -190,7 +190,7 @@ class SetField(ClearField, kw_only=True):
 
 
 @verb("block.set-field", effect="write", errors=ERRORS)
-async def set_field(context: Context, ask: SetField) -> Edited:
+async def set_field(context: Context, ask: SetField) -> EditResult:
     """Set a field of a map."""
     block, part = await _find_part(context, ask)
     value = ask.value
@@ -201,7 +201,7 @@ async def set_field(context: Context, ask: SetField) -> Edited:
 
 
 @verb("block.clear-field", effect="write", errors=ERRORS)
-async def clear_field(context: Context, ask: ClearField) -> Edited:
+async def clear_field(context: Context, ask: ClearField) -> EditResult:
     """Give a field of a map its default again."""
     block, part = await _find_part(context, ask)
     await part.clear_field(ask.field, **ask.options())
@@ -209,7 +209,7 @@ async def clear_field(context: Context, ask: ClearField) -> Edited:
 
 
 @verb("block.append-to-field", effect="append", errors=ERRORS)
-async def append_to_field(context: Context, ask: SetField) -> Edited:
+async def append_to_field(context: Context, ask: SetField) -> EditResult:
     """Add an item to the end of a field that is a list."""
     block, part = await _find_part(context, ask)
     await part.append_to_field(ask.field, ask.value, **ask.options())
@@ -223,7 +223,7 @@ class RemoveFromField(ClearField, kw_only=True):
 
 
 @verb("block.remove-from-field", effect="write", errors=ERRORS)
-async def remove_from_field(context: Context, ask: RemoveFromField) -> Edited:
+async def remove_from_field(context: Context, ask: RemoveFromField) -> EditResult:
     """Remove an item of a field that is a list."""
     block, part = await _find_part(context, ask)
     await part.remove_from_field(ask.field, _index_of(ask.place), **ask.options())
@@ -243,7 +243,7 @@ def only_adding(ask: IncrementBlock) -> Effect | None:
 
 
 @verb("block.increment", effect="write", errors=ERRORS, lighter=only_adding)
-async def increment(context: Context, ask: IncrementBlock) -> Edited:
+async def increment(context: Context, ask: IncrementBlock) -> EditResult:
     """Add to a counter, or to a field that is one."""
     block, part = await _find_part(context, ask)
     await part.increment(ask.field, ask.amount, **ask.options())
@@ -258,7 +258,7 @@ class InsertItem(EditInput, kw_only=True):
 
 
 @verb("block.insert-item", effect="append", errors=ERRORS)
-async def insert_item(context: Context, ask: InsertItem) -> Edited:
+async def insert_item(context: Context, ask: InsertItem) -> EditResult:
     """Put an item into a list."""
     block, part = await _find_part(context, ask)
     await part.insert_item(_read_item(part, ask.value), _optional_index(ask.place), **ask.options())
@@ -278,7 +278,7 @@ class SetItem(DeleteItem, kw_only=True):
 
 
 @verb("block.set-item", effect="write", errors=ERRORS)
-async def set_item(context: Context, ask: SetItem) -> Edited:
+async def set_item(context: Context, ask: SetItem) -> EditResult:
     """Change an item of a list."""
     block, part = await _find_part(context, ask)
     await part.set_item(_index_of(ask.place), _read_item(part, ask.value), **ask.options())
@@ -292,7 +292,7 @@ class MoveItem(DeleteItem, kw_only=True):
 
 
 @verb("block.move-item", effect="write", errors=ERRORS)
-async def move_item(context: Context, ask: MoveItem) -> Edited:
+async def move_item(context: Context, ask: MoveItem) -> EditResult:
     """Move an item of a list to another place."""
     block, part = await _find_part(context, ask)
     await part.move_item(_index_of(ask.place), _index_of(ask.to), **ask.options())
@@ -300,7 +300,7 @@ async def move_item(context: Context, ask: MoveItem) -> Edited:
 
 
 @verb("block.delete-item", effect="write", errors=ERRORS)
-async def delete_item(context: Context, ask: DeleteItem) -> Edited:
+async def delete_item(context: Context, ask: DeleteItem) -> EditResult:
     """Remove an item of a list."""
     block, part = await _find_part(context, ask)
     await part.delete_item(_index_of(ask.place), **ask.options())
@@ -316,7 +316,7 @@ class AddNode(EditInput, kw_only=True):
 
 
 @verb("block.add-node", effect="append", errors=ERRORS)
-async def add_node(context: Context, ask: AddNode) -> Edited:
+async def add_node(context: Context, ask: AddNode) -> EditResult:
     """Put a node into a tree; the answer has its id."""
     block, part = await _find_part(context, ask)
     node = await part.add_node(read_json(ask.value), ask.parent, _optional_index(ask.place), **ask.options())
@@ -336,7 +336,7 @@ class SetNode(DeleteNode, kw_only=True):
 
 
 @verb("block.set-node", effect="write", errors=ERRORS)
-async def set_node(context: Context, ask: SetNode) -> Edited:
+async def set_node(context: Context, ask: SetNode) -> EditResult:
     """Change a node of a tree."""
     block, part = await _find_part(context, ask)
     await part.set_node(ask.node, read_json(ask.value), **ask.options())
@@ -351,7 +351,7 @@ class MoveNode(DeleteNode, kw_only=True):
 
 
 @verb("block.move-node", effect="write", errors=ERRORS)
-async def move_node(context: Context, ask: MoveNode) -> Edited:
+async def move_node(context: Context, ask: MoveNode) -> EditResult:
     """Move a node of a tree below another one."""
     block, part = await _find_part(context, ask)
     await part.move_node(ask.node, ask.parent, _optional_index(ask.place), **ask.options())
@@ -359,7 +359,7 @@ async def move_node(context: Context, ask: MoveNode) -> Edited:
 
 
 @verb("block.delete-node", effect="write", errors=ERRORS)
-async def delete_node(context: Context, ask: DeleteNode) -> Edited:
+async def delete_node(context: Context, ask: DeleteNode) -> EditResult:
     """Remove a node of a tree."""
     block, part = await _find_part(context, ask)
     await part.delete_node(ask.node, **ask.options())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from dgent.errors import InputError
 from dgent.verbs import parse
-from dgent.verbs.block.answer import BlockCompacted, BlockHeader, Redacted, header_of
+from dgent.verbs.block.answer import BlockCompaction, BlockHeader, RedactResult, header_of
 from dgent.verbs.block.block import ERRORS
 from dgent.verbs.block.library import BLOCK, Message, OneBlock, block_of, library_of
 from dgent.verbs.context import Context
@@ -25,11 +25,11 @@ class Redact(OneBlock, kw_only=True):
 
 
 @verb("block.redact", effect="destroy", errors=ERRORS)
-async def redact(context: Context, ask: Redact) -> Redacted:
+async def redact(context: Context, ask: Redact) -> RedactResult:
     """Remove the text that a version added from every version of a block, for good."""
     block = await block_of(await library_of(context), ask)
     done = await block.redact(ask.first, ask.last, message=ask.message, clear_messages=ask.clear_messages)
-    return Redacted(
+    return RedactResult(
         *(block.owner, block.label, done.version, list(done.versions), list(done.elsewhere)),
         *(done.erased, list(done.messages)),
     )
@@ -43,13 +43,13 @@ class CompactBlock(OneBlock, kw_only=True):
 
 
 @verb("block.compact", effect="destroy", errors=ERRORS)
-async def compact(context: Context, ask: CompactBlock) -> BlockCompacted:
+async def compact(context: Context, ask: CompactBlock) -> BlockCompaction:
     """Prune the content of old versions of a block; the history still lists who did what."""
     if ask.keep is None and ask.older_than is None:
         raise InputError("nothing says what to keep", hint="give --keep or --older-than")
     moment = None if ask.older_than is None else parse.moment(ask.older_than, "older_than")
     block = await block_of(await library_of(context), ask)
-    return BlockCompacted(block.owner, block.label, await block.compact(ask.keep, older_than=moment))
+    return BlockCompaction(block.owner, block.label, await block.compact(ask.keep, older_than=moment))
 
 
 class Retain(OneBlock, kw_only=True):

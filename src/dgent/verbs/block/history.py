@@ -15,7 +15,7 @@ from dgent.verbs.block.answer import (
     BlockVersions,
     Checkpoint,
     Checkpoints,
-    Edited,
+    EditResult,
     Stretch,
     version_of,
 )
@@ -102,7 +102,7 @@ class Rollback(OneBlock, kw_only=True):
 
 
 @verb("block.rollback", effect="write", errors=ERRORS)
-async def rollback(context: Context, ask: Rollback) -> Edited:
+async def rollback(context: Context, ask: Rollback) -> EditResult:
     """Make a block what it was at a version, as a new version."""
     block = await block_of(await library_of(context), ask)
     number = await _number(block, ask.version)
@@ -116,14 +116,14 @@ class UndoEdit(OneBlock, kw_only=True):
 
 
 @verb("block.undo", effect="write", errors=ERRORS)
-async def undo(context: Context, ask: UndoEdit) -> Edited:
+async def undo(context: Context, ask: UndoEdit) -> EditResult:
     """Take back the last edit of a block; a new edit then starts a branch."""
     block = await block_of(await library_of(context), ask)
     return _edit_of(block, await block.undo(expect=ask.expect))
 
 
 @verb("block.redo", effect="write", errors=ERRORS)
-async def redo(context: Context, ask: UndoEdit) -> Edited:
+async def redo(context: Context, ask: UndoEdit) -> EditResult:
     """Do again what was undone last."""
     block = await block_of(await library_of(context), ask)
     return _edit_of(block, await block.redo(expect=ask.expect))
@@ -137,7 +137,7 @@ class Visit(OneBlock, kw_only=True):
 
 
 @verb("block.visit", effect="write", errors=ERRORS)
-async def visit(context: Context, ask: Visit) -> Edited:
+async def visit(context: Context, ask: Visit) -> EditResult:
     """Go to a version on any branch, as undo and redo do."""
     block = await block_of(await library_of(context), ask)
     return _edit_of(block, await block.visit(await _number(block, ask.version)))
@@ -217,5 +217,5 @@ async def _number(block: Block, given: str) -> int:
     )
 
 
-def _edit_of(block: Block, made: Version) -> Edited:
-    return Edited(block.owner, block.label, block.limit, version_of(made))
+def _edit_of(block: Block, made: Version) -> EditResult:
+    return EditResult(block.owner, block.label, block.limit, version_of(made))

@@ -34,7 +34,7 @@ class TrailSide(msgspec.Struct, frozen=True):
     known: bool
 
 
-class Compared(msgspec.Struct, frozen=True):
+class TrailComparison(msgspec.Struct, frozen=True):
     """Two trails side by side; `differences` are the properties that differ, as pairs of values."""
 
     a: TrailSide
@@ -45,12 +45,12 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 @verb("trail.compare", effect="read", errors=(NotFound,))
-async def compare(context: Context, ask: Compare) -> Compared:
+async def compare(context: Context, ask: Compare) -> TrailComparison:
     """Show two trails side by side, ended ones as they were."""
     cupboard = await input.cupboard_of(context)
     ids = [await input.id_of(cupboard, "trails", each) for each in (ask.a, ask.b)]
     found = await cupboard.compare(*ids)
-    return Compared(
+    return TrailComparison(
         _side(found.a),
         _side(found.b),
         {name: list(pair) for name, pair in found.properties.items()},
@@ -77,7 +77,7 @@ class ShowGraph(Ask):
     form: Annotated[Literal["mermaid", "dot"], option("how it is drawn", short="f")] = "mermaid"
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class GraphText(msgspec.Struct, frozen=True):
     """The graph, and its drawing as text."""
 
     graph: Graph
@@ -85,12 +85,12 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.graph", effect="read", errors=(NotFound,))
-async def graph(context: Context, ask: ShowGraph) -> Drawn:
+async def graph(context: Context, ask: ShowGraph) -> GraphText:
     """Draw crumbs, trails and stashes with their links."""
     cupboard = await input.cupboard_of(context)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     found = await cupboard.graph(trail)
-    return Drawn(found, found.dot() if ask.form == "dot" else found.mermaid())
+    return GraphText(found, found.dot() if ask.form == "dot" else found.mermaid())
 
 
 class Examine(Ask):
@@ -114,7 +114,7 @@ class Breach(msgspec.Struct, frozen=True):
     repaired: bool
 
 
-class Audited(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """The findings of an audit, and the numbers of crumbs on trails, permanent ones, and ones on no trail.
 
     `seq` is the commit that repaired something; undoing it takes that back.
@@ -129,7 +129,7 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.audit", effect="write", errors=(Conflict,), lighter=_only_looks)
-async def audit(context: Context, ask: Examine) -> Audited:
+async def audit(context: Context, ask: Examine) -> AuditReport:
     """Check the cupboard against its rules, and repair it."""
     cupboard = await input.cupboard_of(context)
     found = await cupboard.audit()
@@ -146,4 +146,4 @@ async def audit(context: Context, ask: Examine) -> Audited:
         for each in found.findings
     ]
     healthy = all(each.repaired for each in breaches)
-    return Audited(healthy, breaches, len(found.on_trail), len(found.permanent), len(found.orphan), seq)
+    return AuditReport(healthy, breaches, len(found.on_trail), len(found.permanent), len(found.orphan), seq)

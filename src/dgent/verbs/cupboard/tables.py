@@ -33,7 +33,7 @@ ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these change
 GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
 
 
-class Opened(msgspec.Struct, frozen=True):
+class CupboardInfo(msgspec.Struct, frozen=True):
     """A cupboard: where it is, and how much each of its tables holds."""
 
     place: str
@@ -41,13 +41,13 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 @verb("cupboard.init", effect="append", makes=True)
-async def init(context: Context, ask: NoInput) -> Opened:
+async def init(context: Context, ask: NoInput) -> CupboardInfo:
     """Make the cupboard, with what is built in; one that is there stays as it is."""
     cupboard = await input.cupboard_of(context)
     await cupboard.prepare()
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
-    return Opened((await cupboard.universe.stats()).place, counts)
+    return CupboardInfo((await cupboard.universe.stats()).place, counts)
 
 
 class GetRow(Ask):

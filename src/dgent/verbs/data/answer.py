@@ -45,14 +45,14 @@ class Records(msgspec.Struct, frozen=True):
     partial: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordCount(msgspec.Struct, frozen=True, omit_defaults=True):
     """A number of records; `partial` when the store is unavailable and only local ones were counted."""
 
     count: int
     partial: bool = False
 
 
-class Done(msgspec.Struct, frozen=True):
+class ChangeResult(msgspec.Struct, frozen=True):
     """The result of a change: its commit, and the records it touched.
 
     `seq` is None after a dry run, and while the change is `pending` because the store is unavailable.

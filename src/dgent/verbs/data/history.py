@@ -17,7 +17,7 @@ from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
-from dgent.verbs.data.answer import Done, Record, record_of
+from dgent.verbs.data.answer import ChangeResult, Record, record_of
 from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of
 from dgent.verbs.registry import Ask, Items, argument, option, verb
 
@@ -25,7 +25,7 @@ COMMITS = "`dgent log` lists them"
 WINDOW = 200  # commits read at once while going back through the log
 
 
-class Edition(msgspec.Struct, frozen=True):
+class RecordVersion(msgspec.Struct, frozen=True):
     """One version of a record in its history; `record` is None for a deletion."""
 
     id: str
@@ -46,17 +46,17 @@ class RecordHistory(Ask):
 
 
 @verb("data.history", effect="read", errors=(NotFound,))
-async def history(context: Context, ask: RecordHistory) -> Items[Edition]:
+async def history(context: Context, ask: RecordHistory) -> Items[RecordVersion]:
     """List the versions of a record, newest first."""
     u = await context.universe()
-    return Items([edition_of(version) for version in await _versions(u, ask.id, ask.limit)])
+    return Items([version_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 
-def edition_of(version: Version) -> Edition:
+def version_of(version: Version) -> RecordVersion:
     """Return a version as doors show it."""
     datum = version.datum
     record = None if datum is None else record_of(datum, version.author)
-    return Edition(
+    return RecordVersion(
         version.id,
         version.rev,
         version.seq,
@@ -161,7 +161,7 @@ def _pretty(value: dict[str, Any]) -> list[str]:
     return msgspec.json.format(raw, indent=2).decode().splitlines()
 
 
-class Touched(msgspec.Struct, frozen=True):
+class CommitItem(msgspec.Struct, frozen=True):
     """One record that a commit changed; `before` is what a deletion removed."""
 
     op: Literal["put", "delete", "forget"]
@@ -181,7 +181,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     kind: str
     note: str | None
     of_seq: int | None
-    items: list[Touched]
+    items: list[CommitItem]
     provisional: bool = False
 
 
@@ -245,10 +245,10 @@ def entry_of(change: Change) -> LogEntry:
     )
 
 
-def _item_of(item: Item, author: str) -> Touched:
+def _item_of(item: Item, author: str) -> CommitItem:
     record = None if item.datum is None else record_of(_datum(item.datum), author)
     before = None if item.last is None else record_of(_datum(item.last))
-    return Touched(item.op, item.id, item.rev, item.schema, record, before)
+    return CommitItem(item.op, item.id, item.rev, item.schema, record, before)
 
 
 def _datum(thing: Any) -> Datum:
@@ -308,7 +308,7 @@ class UndoCommit(Ask):
 
 
 @verb("data.undo", effect="write", errors=(NotFound, Conflict, HistoryGone))
-async def undo(context: Context, ask: UndoCommit) -> Done:
+async def undo(context: Context, ask: UndoCommit) -> ChangeResult:
     """Put back what a commit changed, as a new commit."""
     u = await context.universe()
     newest = await u.seq()
@@ -319,12 +319,12 @@ async def undo(context: Context, ask: UndoCommit) -> Done:
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)
-            return Done(None, [each.id for each in planned], True)
+            return ChangeResult(None, [each.id for each in planned], True)
         done = await u.undo(seq, only=ask.only or None, force=ask.force)
     except UndoConflict as error:
         error.hint = "undo the later commits first, or choose with only, or use force"
         raise
-    return Done(
+    return ChangeResult(
         done.seq, [written.id for written in done.written if written.changed and written.id is not None]
     )
 

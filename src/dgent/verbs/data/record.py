@@ -18,7 +18,7 @@ from dgent.universe.write import keyed_id
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
-from dgent.verbs.data.answer import Counted, Done, Record, Records, record_of
+from dgent.verbs.data.answer import ChangeResult, Record, RecordCount, Records, record_of
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
@@ -207,11 +207,11 @@ async def query(context: Context, ask: QueryRecords) -> Records:
 
 
 @verb("data.count", effect="read", errors=(InputError,))
-async def count(context: Context, ask: FindRecords) -> Counted:
+async def count(context: Context, ask: FindRecords) -> RecordCount:
     """Count records."""
     u = await context.universe()
     count = await u.count(query_of(ask), as_of=parse.point(ask.as_of), partial=True)
-    return Counted(count, u.degraded is not None)
+    return RecordCount(count, u.degraded is not None)
 
 
 class ListRecords(Ask):
@@ -240,14 +240,14 @@ class DeleteRecord(Ask):
 
 
 @verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
-async def delete(context: Context, ask: DeleteRecord) -> Done:
+async def delete(context: Context, ask: DeleteRecord) -> ChangeResult:
     """Remove a record; its history stays, and undo brings it back."""
     u = await context.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
         raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
     if u.degraded is not None:
-        return Done(None, [ask.id], pending=True)
-    return Done(await u.seq(), [ask.id])
+        return ChangeResult(None, [ask.id], pending=True)
+    return ChangeResult(await u.seq(), [ask.id])
 
 
 class Schemas(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ Project = Annotated[bool, option("in the project's file instead of yours")]
 Key = Annotated[str, argument("the setting's name", complete="setting")]
 
 
-class Known(msgspec.Struct, frozen=True):
+class SettingInfo(msgspec.Struct, frozen=True):
     """One setting, its value, and where that comes from."""
 
     name: str
@@ -25,15 +25,15 @@ class Known(msgspec.Struct, frozen=True):
     source: str
 
 
-class Configured(msgspec.Struct, frozen=True):
+class SettingsInfo(msgspec.Struct, frozen=True):
     """Every setting, where the files are, and what was wrong with them."""
 
-    settings: list[Known]
+    settings: list[SettingInfo]
     places: dict[str, str]
     warnings: list[str]
 
 
-class Changed(msgspec.Struct, frozen=True):
+class SettingChange(msgspec.Struct, frozen=True):
     """A setting as a file has it now; None when the file no longer sets it."""
 
     name: str
@@ -63,13 +63,13 @@ class UnsetSetting(Ask):
 
 
 @verb("config.list", effect="read", errors=(ConfigError,), local=True)
-async def list_(context: Context, ask: NoInput) -> Configured:
+async def list_(context: Context, ask: NoInput) -> SettingsInfo:
     """List each setting and where it comes from."""
     return _list_settings(context.settings)
 
 
 @verb("config.get", effect="read", errors=(InputError, ConfigError), local=True)
-async def get(context: Context, ask: OneSetting) -> Known:
+async def get(context: Context, ask: OneSetting) -> SettingInfo:
     """Show one setting and where it comes from."""
     (found,) = [
         each for each in _list_settings(context.settings).settings if each.name == _check_name(ask.name)
@@ -78,19 +78,19 @@ async def get(context: Context, ask: OneSetting) -> Known:
 
 
 @verb("config.set", effect="write", errors=(InputError, ConfigError), local=True)
-async def set_(context: Context, ask: SetSetting) -> Changed:
+async def set_(context: Context, ask: SetSetting) -> SettingChange:
     """Set one setting in your file, or the project's."""
     file, project = _file(context, ask.project)
     config.write_setting(file, _check_name(ask.name), ask.value, project=project)
-    return Changed(ask.name, mask(ask.value), str(file))
+    return SettingChange(ask.name, mask(ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)
-async def unset(context: Context, ask: UnsetSetting) -> Changed:
+async def unset(context: Context, ask: UnsetSetting) -> SettingChange:
     """Remove one setting from your file, or the project's."""
     file, project = _file(context, ask.project)
     config.write_setting(file, _check_name(ask.name), None, project=project)
-    return Changed(ask.name, None, str(file))
+    return SettingChange(ask.name, None, str(file))
 
 
 def _check_name(name: str) -> str:
@@ -113,9 +113,9 @@ def _mask(value: Any) -> Any:
     return mask(value) if isinstance(value, str) else value
 
 
-def _list_settings(settings: config.Settings) -> Configured:
+def _list_settings(settings: config.Settings) -> SettingsInfo:
     places = {name: str(folder) for name, folder in settings.places._asdict().items()}
     if settings.project is not None:
         places["project"] = str(settings.project)
-    known = [Known(each.name, _mask(each.value), each.source) for each in settings.list_settings()]
-    return Configured(known, places, list(settings.warnings))
+    known = [SettingInfo(each.name, _mask(each.value), each.source) for each in settings.list_settings()]
+    return SettingsInfo(known, places, list(settings.warnings))

@@ -31,7 +31,7 @@ class Constellation(msgspec.Struct, frozen=True):
 Name = Annotated[str, argument("its name", complete="constellation")]
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class ConstellationDeletion(msgspec.Struct, frozen=True):
     """A named store that is gone."""
 
     name: str
@@ -106,13 +106,13 @@ def making(folder: Path, name: str) -> Iterator[Path]:
 
 
 @verb("constellation.delete", effect="destroy", errors=(NotFound, Conflict), local=True)
-async def delete(context: Context, ask: DeleteConstellation) -> Deleted:
+async def delete(context: Context, ask: DeleteConstellation) -> ConstellationDeletion:
     """Delete a constellation with everything in it."""
     folder_of(context, ask.name)
     deleted = describe(context, ask.name)
     if not ask.dry_run:
         remove(context, ask.name)
-    return Deleted(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
+    return ConstellationDeletion(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
 
 
 def remove(context: Context, name: str) -> None:

@@ -52,7 +52,7 @@ class MakeFork(Ask):
     since: Annotated[str | None, option("that time, 2h for two hours ago, or the number of a commit")] = None
 
 
-class MadeFork(msgspec.Struct, frozen=True):
+class NewFork(msgspec.Struct, frozen=True):
     """A fork that was made."""
 
     name: str
@@ -66,7 +66,7 @@ class MadeFork(msgspec.Struct, frozen=True):
 
 
 @verb("constellation.fork", effect="append", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
-async def make(context: Context, ask: MakeFork) -> MadeFork:
+async def make(context: Context, ask: MakeFork) -> NewFork:
     """Make a new constellation from this store, to try things in and merge them back."""
     since = parse.point(ask.since, "since")
     scope: Scope = "since" if since is not None and ask.scope == "all" else ask.scope
@@ -90,7 +90,7 @@ async def make(context: Context, ask: MakeFork) -> MadeFork:
         folders.publish_folder(new, folder)
     path = describe(context, ask.to).path
     fields = (done.fork, done.seq, done.scope, done.records, done.blocks, done.left_out)
-    return MadeFork(ask.to, path, *fields)
+    return NewFork(ask.to, path, *fields)
 
 
 async def _copy_file(context: Context, source: Universe, new: Path) -> forks.Forked:
@@ -161,7 +161,7 @@ class DeleteFork(Ask):
     dry_run: DryRun = False
 
 
-class ForkDeleted(msgspec.Struct, frozen=True):
+class ForkDeletion(msgspec.Struct, frozen=True):
     """A fork that is gone."""
 
     name: str
@@ -171,7 +171,7 @@ class ForkDeleted(msgspec.Struct, frozen=True):
 
 
 @verb("fork.delete", effect="destroy", errors=(NotFound, Conflict, Busy), local=True)
-async def delete(context: Context, ask: DeleteFork) -> ForkDeleted:
+async def delete(context: Context, ask: DeleteFork) -> ForkDeletion:
     """Throw a fork away with everything in it; the store it was made from knows nothing of it."""
     async with _open(context, ask.name, "system") as u:
         if await origin(u) is None:
@@ -179,7 +179,7 @@ async def delete(context: Context, ask: DeleteFork) -> ForkDeleted:
     deleted = describe(context, ask.name)
     if not ask.dry_run:
         remove(context, ask.name)
-    return ForkDeleted(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
+    return ForkDeletion(deleted.name, deleted.path, deleted.size_bytes, ask.dry_run)
 
 
 @asynccontextmanager

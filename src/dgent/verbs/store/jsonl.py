@@ -45,7 +45,7 @@ class CheckFolder(Ask):
     folder: Where = None
 
 
-class Odd(msgspec.Struct, frozen=True):
+class LineFinding(msgspec.Struct, frozen=True):
     """A line that a store would not write so; it is kept."""
 
     file: str
@@ -54,7 +54,7 @@ class Odd(msgspec.Struct, frozen=True):
     text: str
 
 
-class Disputed(msgspec.Struct, frozen=True):
+class ConflictInfo(msgspec.Struct, frozen=True):
     """A record that two copies changed in the same `fields`; `rev` is the version that counts now."""
 
     id: str
@@ -63,25 +63,25 @@ class Disputed(msgspec.Struct, frozen=True):
     hint: str
 
 
-class Checked(msgspec.Struct, frozen=True):
+class FolderCheck(msgspec.Struct, frozen=True):
     """The problems of a folder; `healthy` when every line can be read and no conflict is open."""
 
     healthy: bool
     folder: str
-    odd: list[Odd]
-    conflicts: list[Disputed]
+    odd: list[LineFinding]
+    conflicts: list[ConflictInfo]
 
 
 @verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
-async def check(context: Context, ask: CheckFolder) -> Checked:
+async def check(context: Context, ask: CheckFolder) -> FolderCheck:
     """List lines that cannot be read or were edited, and records changed in two copies."""
     async with _folder(context, ask.folder) as backend:
         reports, conflicts = await backend.check_lines()
-        return Checked(
+        return FolderCheck(
             not conflicts and all(level_of(each) != "problem" for each in reports),
             backend.folder,
-            [Odd(*each) for each in reports],
-            [Disputed(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],
+            [LineFinding(*each) for each in reports],
+            [ConflictInfo(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],
         )
 
 
@@ -92,7 +92,7 @@ class SettleRecord(Ask):
     folder: Where = None
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettleResult(msgspec.Struct, frozen=True):
     """A record whose conflict is settled, and the version that says so."""
 
     id: str
@@ -100,11 +100,11 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 @verb("jsonl.settle", effect="write", errors=(NotFound, Unsupported), local=True)
-async def settle(context: Context, ask: SettleRecord) -> Settled:
+async def settle(context: Context, ask: SettleRecord) -> SettleResult:
     """Accept a record as it is that two copies changed in the same fields."""
     author = (await context.universe()).author if ask.folder is None else "system"
     async with _folder(context, ask.folder) as backend:
-        return Settled(ask.id, await backend.settle(ask.id, author))
+        return SettleResult(ask.id, await backend.settle(ask.id, author))
 
 
 class CompactFolder(Ask):

@@ -16,7 +16,7 @@ from dgent.verbs.data.record import DryRun
 from dgent.verbs.registry import Ask, NoInput, argument, verb
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingCommit(msgspec.Struct, frozen=True):
     """A commit that waits for the store."""
 
     key: str
@@ -26,7 +26,7 @@ class Waiting(msgspec.Struct, frozen=True):
     ops: list[dict[str, Any]]
 
 
-class Clashing(msgspec.Struct, frozen=True):
+class RefusedCommit(msgspec.Struct, frozen=True):
     """A commit that the store refused, with why; `ours` is what it wanted, `theirs` what was there."""
 
     id: str
@@ -40,23 +40,23 @@ class Clashing(msgspec.Struct, frozen=True):
     theirs: list[dict[str, Any] | None]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class OutboxInfo(msgspec.Struct, frozen=True):
     """An outbox; `outbox` is None for a store without `degrade`."""
 
     outbox: str | None
     degraded: bool
-    pending: list[Waiting]
-    conflicts: list[Clashing]
+    pending: list[WaitingCommit]
+    conflicts: list[RefusedCommit]
 
 
 @verb("outbox.list", effect="read", local=True)
-async def list_(context: Context, ask: NoInput) -> Kept:
+async def list_(context: Context, ask: NoInput) -> OutboxInfo:
     """List the commits that wait for the store, and those that it refused."""
     return await _list_outbox(context)
 
 
 @verb("outbox.replay", effect="write", errors=(Unavailable,), local=True)
-async def replay(context: Context, ask: NoInput) -> Kept:
+async def replay(context: Context, ask: NoInput) -> OutboxInfo:
     """Reconnect to the store now, and replay the waiting commits."""
     backend = await _backend(context)
     if backend is not None:
@@ -72,7 +72,7 @@ class Discard(Ask):
 
 
 @verb("outbox.discard", effect="destroy", errors=(NotFound,), local=True)
-async def discard(context: Context, ask: Discard) -> Clashing:
+async def discard(context: Context, ask: Discard) -> RefusedCommit:
     """Discard a commit that the store refused, for good."""
     found = [each for each in (await _list_outbox(context)).conflicts if each.id.startswith(ask.id)]
     backend = await _backend(context)
@@ -89,14 +89,14 @@ async def _backend(context: Context) -> DegradableBackend | None:
     return backend if isinstance(backend, DegradableBackend) else None
 
 
-async def _list_outbox(context: Context) -> Kept:
+async def _list_outbox(context: Context) -> OutboxInfo:
     backend = await _backend(context)
     if backend is None:
-        return Kept(None, False, [], [])
+        return OutboxInfo(None, False, [], [])
     outbox = backend.outbox
     await outbox.refresh()
     pending = [
-        Waiting(
+        WaitingCommit(
             entry.key,
             clock.from_us(entry.at),
             entry.author,
@@ -106,6 +106,6 @@ async def _list_outbox(context: Context) -> Kept:
         for entry in outbox.entries()
     ]
     clashes = sorted(outbox.clashes.values(), key=lambda datum: datum.seq or 0)
-    fields = Clashing.__struct_fields__[1:]
-    conflicts = [Clashing(datum.id, **{name: datum.data[name] for name in fields}) for datum in clashes]
-    return Kept(outbox.path, backend.degradation is not None, pending, conflicts)
+    fields = RefusedCommit.__struct_fields__[1:]
+    conflicts = [RefusedCommit(datum.id, **{name: datum.data[name] for name in fields}) for datum in clashes]
+    return OutboxInfo(outbox.path, backend.degradation is not None, pending, conflicts)

@@ -29,7 +29,7 @@ from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 LAST = 5
 
 
-class Kind(msgspec.Struct, frozen=True):
+class SchemaCount(msgspec.Struct, frozen=True):
     """A schema with the number of its records."""
 
     schema: str
@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True):
     records: int
     seq: int
     size_bytes: int
-    schemas: list[Kind]
+    schemas: list[SchemaCount]
     commits: list[LogEntry]
     pending: int = 0
     conflicts: int = 0
@@ -65,7 +65,7 @@ async def status(context: Context, ask: NoInput) -> Status:
     unavailable = u.degraded is not None
     findings = [each for each in await _inspect(u) if each.level in ("warning", "problem")]
     recent = Log([]) if unavailable else await log(context, Back(limit=LAST))
-    kinds = [Kind(each.name, each.records, list(each.building)) for each in stats.schemas]
+    kinds = [SchemaCount(each.name, each.records, list(each.building)) for each in stats.schemas]
     return Status(
         stats.place,
         stats.engine,
@@ -113,7 +113,7 @@ def _only_looks(ask: Doctor) -> Effect | None:
     return None if ask.fix or ask.damaged else "read"
 
 
-class Examined(msgspec.Struct, frozen=True):
+class Examination(msgspec.Struct, frozen=True):
     """The findings of an inspection."""
 
     healthy: bool
@@ -121,7 +121,7 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 @verb("store.doctor", effect="write", lighter=_only_looks, errors=(Corrupt, Unsupported), local=True)
-async def doctor(context: Context, ask: Doctor) -> Examined:
+async def doctor(context: Context, ask: Doctor) -> Examination:
     """Look for what is wrong with the store, and repair what is safe to repair."""
     u = await context.universe()
     if ask.damaged is not None:
@@ -133,7 +133,7 @@ async def doctor(context: Context, ask: Doctor) -> Examined:
     findings += await room.inspect(u, deep=ask.deep)
     findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
-    return Examined(not bad, findings)
+    return Examination(not bad, findings)
 
 
 def _leftovers(context: Context, fix: bool) -> list[Finding]:
@@ -196,7 +196,7 @@ class RestoreStore(Ask):
     dry_run: DryRun = False
 
 
-class Restoring(msgspec.Struct, frozen=True):
+class RestoreResult(msgspec.Struct, frozen=True):
     """The restored store, and the folder that keeps the previous one."""
 
     path: str
@@ -209,7 +209,7 @@ class Restoring(msgspec.Struct, frozen=True):
 
 
 @verb("store.restore", effect="destroy", errors=(Busy, Conflict, Corrupt, NotFound), local=True)
-async def restore(context: Context, ask: RestoreStore) -> Restoring:
+async def restore(context: Context, ask: RestoreStore) -> RestoreResult:
     """Restore a backup: unpack it beside the current store, verify, swap."""
     name = context.constellation if ask.to is None else ask.to
     if name is None:
@@ -217,6 +217,6 @@ async def restore(context: Context, ask: RestoreStore) -> Restoring:
     folder = constellation_folder(context.settings.places, name)
     found = backups.inspect_backup(Path(ask.source))
     if ask.dry_run:
-        return Restoring(str(folder), found.seq, found.records, None, 0, True)
+        return RestoreResult(str(folder), found.seq, found.records, None, 0, True)
     done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=context.report)
-    return Restoring(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)
+    return RestoreResult(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)

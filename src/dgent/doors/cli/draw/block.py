@@ -8,14 +8,14 @@ from dgent.blocks import Context, Hit
 from dgent.doors.cli.draw.history import draw_diff_lines
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
-from dgent.verbs.block.answer import FolderSynced
+from dgent.verbs.block.answer import SyncResult
 from dgent.verbs.registry import Items
 
 COLORS = {"taken": "green", "written": "cyan", "deleted": "yellow", "conflicts": "red", "refused": "red"}
 WORDS = {"taken": "imported", "conflicts": "conflict"}
 
 
-def draw_sync(found: FolderSynced, paint: Paint) -> Lines:
+def draw_sync(found: SyncResult, paint: Paint) -> Lines:
     """Draw a line for each file that a sync changed."""
     lines = []
     for kind, color in COLORS.items():
@@ -311,7 +311,7 @@ def _change(found: answer.BlockVersion, most: int, paint: Paint) -> str:
     return f"{numbers} {bar}".rstrip()
 
 
-def draw_edit(found: answer.Edited, paint: Paint) -> Lines:
+def draw_edit(found: answer.EditResult, paint: Paint) -> Lines:
     """Draw the result of an edit."""
     made = found.version
     head = f"{draw_name(found.owner, found.label, paint)}  version {paint(made.version, fg='yellow')}"
@@ -359,7 +359,7 @@ def _stretch(found: answer.Stretch, here: int, paint: Paint) -> str:
     return text + ("  " + paint(mark, fg="green", bold=True) if found.here else "")
 
 
-def draw_redaction(found: answer.Redacted, paint: Paint) -> Lines:
+def draw_redaction(found: answer.RedactResult, paint: Paint) -> Lines:
     """Draw a redaction, and where some of the text remains."""
     numbers = ", ".join(map(str, found.versions))
     lines = [f"{draw_name(found.owner, found.label, paint)}  redacted version {paint(numbers, fg='red')}"]
@@ -378,7 +378,7 @@ def draw_redaction(found: answer.Redacted, paint: Paint) -> Lines:
     )
 
 
-def draw_compaction(found: answer.BlockCompacted, paint: Paint) -> Lines:
+def draw_compaction(found: answer.BlockCompaction, paint: Paint) -> Lines:
     """Draw the number of pruned versions."""
     return [f"{draw_name(found.owner, found.label, paint)}  pruned {many(found.versions, 'old version')}"]
 

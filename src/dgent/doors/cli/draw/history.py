@@ -35,7 +35,7 @@ def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lin
     return lines
 
 
-def _draw_item(item: history.Touched, paint: Paint) -> str:
+def _draw_item(item: history.CommitItem, paint: Paint) -> str:
     """Draw one record that a commit changed, on one line."""
     sign, color = _OPS[item.op]
     record = item.record or item.before
@@ -69,7 +69,7 @@ def draw_log(found: history.Log, paint: Paint) -> Lines:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def draw_versions(found: Items[history.Edition], paint: Paint) -> Lines:
+def draw_versions(found: Items[history.RecordVersion], paint: Paint) -> Lines:
     """Draw the versions of a record, a line each."""
     rows = [
         [
@@ -137,7 +137,7 @@ def _draw_columns(lines: Lines, paint: Paint) -> Lines:
     return rows
 
 
-def draw_change(found: answer.Done, paint: Paint) -> Lines:
+def draw_change(found: answer.ChangeResult, paint: Paint) -> Lines:
     """Draw the result of a change."""
     if not found.changed:
         return [paint.dim("nothing to change")]

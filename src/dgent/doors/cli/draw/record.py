@@ -99,7 +99,7 @@ def draw_associations(found: Any, paint: Paint) -> Lines:
     return table(paint, ("kind", "from", "to", "weight"), rows) or [paint.dim("no links")]
 
 
-def draw_count(found: answer.Counted, paint: Paint) -> Lines:
+def draw_count(found: answer.RecordCount, paint: Paint) -> Lines:
     """Draw a number."""
     return [f"{found.count}"]
 
