@@ -240,3 +240,40 @@ async def test_recall_tells_what_it_leaves_out_and_warns_once_for_each_version(u
     assert len((await u.collection(Mark).query()).problems) == 4
     async with u.transaction() as tx:
         assert len((await tx.recall(dgent.Query(schema="witness.mark"))).problems) == 4
+
+
+@pytest.mark.filterwarnings("ignore::dgent.errors.UnreadableRecord")
+async def test_recall_tells_of_records_that_lack_the_field_it_was_asked_for(u: dgent.Universe) -> None:
+    """Their upgrade fails, so nobody can say whether they match; what they do have is judged."""
+    await u.put_many(old_mark(1, "unlucky", id=f"bad{n}", tags=("t",) if n else ()) for n in range(3))
+    await u.put(old_mark(1, id="good"))
+    await u.remember(Mark("ship", "why", "ann", ("x",)), id="new")
+    moment = await u.seq()
+
+    async def told(where: dict[str, Any], **rest: Any) -> tuple[list[str], list[str]]:
+        query = MARKS.replace(where=where, **rest)
+        found = await u.recall(query)
+        async with u.transaction() as tx:
+            again = await tx.recall(query)
+        assert (again, again.problems) == (found, found.problems)
+        assert all(each.problem for each in found.problems)
+        return sorted(each.id for each in found), sorted(each.id for each in found.problems)
+
+    bad = ["bad0", "bad1", "bad2"]
+    for _ in range(2):
+        assert await told({"tags": {"$contains": "upgraded"}}) == (["good"], bad)
+        assert await told({"principles.0": "ship"}) == (["good"], bad)  # by an index
+        assert await told({"principles.0": "none"}) == ([], bad)
+        assert await told({"principles.0": "none", "author": "scout"}) == ([], bad)
+        assert await told({"principles.0": "none", "author": "ann"}) == ([], [])
+        assert await told({"author": "ann"}) == (["new"], [])
+        assert await told({"$or": [{"author": "ann"}, {"principles.0": "none"}]}) == (["new"], bad)
+        assert await told({"$not": {"principles.0": {"$ne": "none"}}}) == ([], bad)
+        assert await told({"$not": {"author": "scout"}, "principles": {"$exists": True}}) == (["new"], [])
+        assert await told({"principles.0": "none"}, tags={"t"}) == ([], bad[1:])
+        assert len((await told({"principles.0": "none"}, limit=2))[1]) == 2
+        await u.indexed()
+    await u.delete("bad0")
+    then = await u.recall(MARKS.replace(where={"principles.0": "none"}), as_of=moment)
+    assert sorted(each.id for each in then.problems) == bad
+    assert await u.count(MARKS.replace(where={"principles.0": "none"})) == 0

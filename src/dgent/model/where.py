@@ -77,6 +77,17 @@ Check = Callable[[Any], bool]
 NOTHING = All(())
 
 
+def may_hold(part: Part, data: Any, negated: bool = False) -> bool:
+    """Return whether a part (or its opposite) could hold if data had the fields that it lacks."""
+    if isinstance(part, Negated):
+        return may_hold(part.part, data, not negated)
+    if isinstance(part, Condition):
+        found = read(data, part.path)
+        return found is MISSING or part.holds(found) is not negated
+    every = isinstance(part, All) is not negated  # not all of them: one does not hold
+    return (all if every else any)(may_hold(each, data, negated) for each in part.parts)
+
+
 def form(part: Part) -> list[Any]:
     """Return a part as JSON in which the order of conditions and choices does not show."""
     if isinstance(part, Condition):

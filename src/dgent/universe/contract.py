@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar, get_origin
 
 from dgent.errors import (
@@ -21,6 +22,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.model.where import may_hold
 from dgent.store.backend import Declaration, Page, Shaped
 from dgent.store.engine.row import DATA, SV
 
@@ -30,7 +32,8 @@ T = TypeVar("T")
 class Recalled(list[Crystal[T]]):
     """Crystals that match a query; `problems` are the matching records that cannot be read as values.
 
-    Each problem is a raw datum with its `problem`. Records of unregistered schemas are in neither.
+    Each problem is a raw datum with its `problem`. A record that lacks a field of the condition is among
+    them if it could match with that field. Records of unregistered schemas are in neither.
     """
 
     problems: list[Datum]
@@ -116,7 +119,13 @@ class Contracts:
         if datum.schema_version in (None, schema.version):
             return schema.shape.lookup.see(datum.data)
         found = self.upgrade(datum)
-        return datum.data if found is None else schema.shape.lookup.see(found)
+        if found is None:
+            self._note_unreadable(datum)
+            return datum.data
+        return schema.shape.lookup.see(found)
+
+    def _note_unreadable(self, datum: Datum) -> None:
+        """Take note that a record is matched as it is stored."""
 
     def upgrade(self, datum: Datum) -> dict[str, Any] | None:
         """Return data of another version in this program's; None when no steps lead there."""
@@ -211,6 +220,29 @@ class Contracts:
                     stacklevel=3,
                 )
         return out
+
+
+class Doubts(Contracts):
+    """The contracts as one query uses them, with the records that the query cannot judge.
+
+    They cannot be upgraded and lack a field that the query names; at most as many as its limit are noted.
+    """
+
+    def __init__(self, contracts: Contracts, query: Query) -> None:
+        self._by_name, self._query = contracts._by_name, query  # a view needs no more of them
+        self.ids: dict[str, None] = {}
+
+    def _note_unreadable(self, datum: Datum) -> None:
+        query = self._query
+        if query.limit is not None and len(self.ids) >= query.limit:
+            return
+        decided = query.matches(datum) or not self._envelope.matches(datum)
+        if not decided and may_hold(query.filter, datum.data):
+            self.ids[datum.id] = None
+
+    @cached_property
+    def _envelope(self) -> Query:
+        return self._query.replace(where=None)
 
 
 def whole(datum: Datum) -> Datum:

@@ -18,9 +18,9 @@ from dgent.errors import Closed, Conflict, InputError, QueryError, TransactionCo
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank
+from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank, View
 from dgent.universe import write
-from dgent.universe.contract import Recalled, raw_of
+from dgent.universe.contract import Doubts, Recalled, raw_of
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -208,14 +208,18 @@ class Transaction:
 
     async def recall(self, query: Query) -> Recalled[Any]:
         """Return matching records that are typed values; unreadable ones are in `.problems`."""
-        return self._contracts.pick_crystals(await self.query(query))
+        doubts = None if query.where is None else Doubts(self._contracts, query)
+        found = [self._contracts.lenient(datum) for datum in await self._select(query, doubts)]
+        if doubts is not None and doubts.ids:
+            found += [each for each in await self.get_many(list(doubts.ids)) if isinstance(each, Datum)]
+        return self._contracts.pick_crystals(found)
 
     async def count(self, query: Query) -> int:
         """Return how many records match, as this transaction sees it."""
         everything = query.replace(limit=None, offset=0, cursor=None)
         return len(await self._select(everything))
 
-    async def _select(self, query: Query) -> list[Datum]:
+    async def _select(self, query: Query, view: View | None = None) -> list[Datum]:
         self._check_open()
         if query.cursor is not None:
             raise QueryError(
@@ -227,14 +231,15 @@ class Transaction:
         # more than show that it reads too much.
         wanted = self.reads if query.limit is None else query.limit + query.offset + len(self._ops)
         wider = query.replace(offset=0, limit=min(wanted, self.reads) + 1)
-        page = await self._universe.backend.query(wider, self._contracts)
+        view = view or self._contracts
+        page = await self._universe.backend.query(wider, view)
         found = page.items  # made of rows each time it is asked for
         self._ids.update(datum.id for datum in found)
         self._queries.append(query.replace(limit=None, offset=0))
         await self._advance()
         if self._ops:
             plain = [raw_of(datum) for datum in found]
-            found = await overlay(query, plain, self._ops, self._contracts.shape, self._ranks)
+            found = await overlay(query, plain, self._ops, view.shape, self._ranks)
         last = None if query.limit is None else query.offset + query.limit
         return list(found[query.offset : last])
 

@@ -40,11 +40,12 @@ from dgent.store.backend import (
     Put,
     SchemaStats,
     Version,
+    View,
 )
 from dgent.universe import connect, feed, history, relation, upgrade, write
 from dgent.universe.check import check_limit, check_query, check_since, query_of, seq_of
 from dgent.universe.collection import Collection
-from dgent.universe.contract import Contracts, Recalled, declaration, raw_of
+from dgent.universe.contract import Contracts, Doubts, Recalled, declaration, raw_of
 from dgent.universe.gate import Gate, Principal, Rule
 from dgent.universe.local_lock import Names
 from dgent.universe.transaction import Transaction, transact
@@ -425,15 +426,21 @@ class Universe:
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
         """Return matching records that are typed values here; unreadable ones are in `.problems`."""
-        page = await self._page(query_of(query, filters), as_of, partial)
-        return self.contracts.pick_crystals(self.contracts.lenient_all(page))
+        wanted = query_of(query, filters)
+        doubts = None if wanted.where is None else Doubts(self.contracts, wanted)
+        page = await self._page(wanted, as_of, partial, doubts)
+        found = self.contracts.lenient_all(page)
+        if doubts is not None and doubts.ids:  # asked for by id, so that the gate judges them too
+            some = await self.get_many(builtins.list(doubts.ids), as_of=as_of, partial=partial)
+            found += [each for each in some if isinstance(each, Datum)]
+        return self.contracts.pick_crystals(found)
 
-    async def _page(self, query: Query, as_of: AsOf, partial: bool) -> Page:
+    async def _page(self, query: Query, as_of: AsOf, partial: bool, view: View | None = None) -> Page:
         self._check()
         if self._undeclared:
             await self._ready()
         seq = None if as_of is None else await seq_of(self.backend, as_of)
-        return await self._source(partial).query(self.contracts.check(query), self.contracts, seq)
+        return await self._source(partial).query(self.contracts.check(query), view or self.contracts, seq)
 
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
