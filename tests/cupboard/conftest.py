@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -65,6 +66,9 @@ async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield Cupboard(u)
 
 
+HoursT = TypeVar("HoursT", bound="Hours")
+
+
 class Hours:
     """The clocks of this process, moved on by the test instead of waited for."""
 
@@ -86,10 +90,33 @@ class Hours:
         self.set += timedelta(seconds=seconds)
 
 
-@pytest.fixture
-def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
-    """Time passes as the test says: leases and dates come to their ends on a machine of any speed."""
-    made = Hours()
+class Frozen(Hours):
+    """The same clocks, but time passes only when the test says so, however slow the machine is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start, self._start_us = datetime.now(UTC), time.monotonic_ns() // 1000
+
+    def now(self) -> datetime:
+        return self._start + self.passed + self.set
+
+    def since_boot_us(self) -> int:
+        return self._start_us + self.passed // timedelta(microseconds=1)
+
+
+def _use(made: HoursT, monkeypatch: pytest.MonkeyPatch) -> HoursT:
     monkeypatch.setattr(clock, "now", made.now)
     monkeypatch.setattr(clock, "since_boot_us", made.since_boot_us)
     return made
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    """Time passes as the test says: leases and dates come to their ends on a machine of any speed."""
+    return _use(Hours(), monkeypatch)
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Frozen:
+    """Leases end only when the test says so, also where heartbeats are late."""
+    return _use(Frozen(), monkeypatch)

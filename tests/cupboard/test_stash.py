@@ -10,7 +10,8 @@ import pytest
 
 import dgent
 from dgent.cupboard import Cupboard, Link, Stash, errors
-from tests.cupboard.conftest import Hours, Rival
+from dgent.cupboard.lease import lease_id, send_heartbeats
+from tests.cupboard.conftest import Frozen, Hours, Rival
 
 TYPES = ("resource", "artifact", "context", "counter", "lock")
 VALUES: dict[str, Any] = {
@@ -253,10 +254,20 @@ async def test_a_lease_that_ends_and_one_that_is_kept(cupboard: Cupboard, rival:
     assert (await table.get(lock.id)).value["holder"] == "two"
 
 
-async def test_held_for_a_block(quick: Cupboard) -> None:
+async def test_held_for_a_block(quick: Cupboard, frozen: Frozen) -> None:
     lock = await made(quick, "lock")
-    async with quick.stashes.held(lock.id, "me", lease_s=1.5) as token:
-        await asyncio.sleep(2)  # longer than a lease: signs of life keep it
+
+    async def lease_end() -> int:
+        found = await quick.universe.get(lease_id(lock.id))
+        return found.value.ends_us
+
+    async with quick.stashes.held(lock.id, "me", lease_s=0.3) as token:
+        for _ in range(4):  # longer than a lease: signs of life keep it
+            before = await lease_end()
+            frozen.pass_by(0.2)
+            async with asyncio.timeout(60):
+                while await lease_end() == before:
+                    await asyncio.sleep(0.02)
         with pytest.raises(errors.LockHeld):
             await quick.stashes.acquire(lock.id, "you")
         assert token == (await quick.stashes.get(lock.id)).value["token"]
@@ -265,6 +276,43 @@ async def test_held_for_a_block(quick: Cupboard) -> None:
         async with quick.stashes.held(lock.id, "me"):
             raise ZeroDivisionError
     assert (await quick.stashes.get(lock.id)).value is None
+
+
+async def count_heartbeats(length_s: float, beat_s: float) -> list[float]:
+    """Return when heartbeats of a lease of 3 s began, each of which takes `beat_s`."""
+    loop, begun = asyncio.get_running_loop(), list[float]()
+
+    async def beat() -> None:
+        begun.append(round(loop.time(), 3))
+        await asyncio.sleep(beat_s)
+
+    since = loop.time()
+    await asyncio.sleep(beat_s)  # so long it took to get the lease
+    async with send_heartbeats(beat, 3, since):
+        await asyncio.sleep(length_s - beat_s)
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("beat_s", "begun"),
+    [(0.0, [1, 2, 3, 4, 5]), (0.7, [1, 2, 3, 4, 5]), (1.4, [1.4, 2.8, 4.2, 5.6]), (2.5, [2.5, 5])],
+)
+def test_heartbeats_are_due_from_the_beginning_of_the_last(beat_s: float, begun: list[float]) -> None:
+    """A lease counts from there too: a slow store must not use up the time of the next one."""
+    now = 0.0
+    loop = asyncio.SelectorEventLoop()
+    select = loop._selector.select  # type: ignore[attr-defined]
+
+    def jump(timeout: float | None) -> Any:
+        nonlocal now
+        now += timeout or 0
+        return select(0)
+
+    loop.time, loop._selector.select = lambda: now, jump  # type: ignore[attr-defined, method-assign]
+    try:
+        assert loop.run_until_complete(count_heartbeats(5.9, beat_s)) == begun
+    finally:
+        loop.close()
 
 
 async def test_a_block_that_lost_its_lock_is_told(quick: Cupboard) -> None:

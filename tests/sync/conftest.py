@@ -9,7 +9,10 @@ import pytest
 
 from dgent import sync
 from dgent.sync import runner
+from tests.cupboard.conftest import frozen
 from tests.sync.marks import MARK
+
+__all__ = ["frozen"]
 
 
 @pytest.fixture(params=["memory", "sqlite"])

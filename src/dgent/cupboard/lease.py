@@ -165,17 +165,23 @@ async def drop_leases(changeset: Changeset, targets: Iterable[str]) -> None:
 
 
 @asynccontextmanager
-async def send_heartbeats(beat: Callable[[], Awaitable[Any]], lease_s: float) -> AsyncIterator[None]:
+async def send_heartbeats(
+    beat: Callable[[], Awaitable[Any]], lease_s: float, since: float
+) -> AsyncIterator[None]:
     """Send heartbeats while a block of code runs, three per lease.
 
-    When a heartbeat fails because the lease was lost, the block is cancelled and the reason raised.
+    `since` is the loop's time when the lease was asked for. When a heartbeat fails because the lease was
+    lost, the block is cancelled and the reason raised.
     """
-    task = asyncio.current_task()
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
     lost: list[BaseException] = []
 
     async def beats() -> None:
+        begun = since
         while True:
-            await asyncio.sleep(lease_s / 3)
+            # The lease counts from when a heartbeat begins: one that takes long must not delay the next.
+            await asyncio.sleep(begun + lease_s / 3 - loop.time())
+            begun = loop.time()
             try:
                 await beat()
             except Exception as error:
@@ -184,7 +190,7 @@ async def send_heartbeats(beat: Callable[[], Awaitable[Any]], lease_s: float) ->
                     task.cancel()
                 return
 
-    beater = asyncio.get_running_loop().create_task(beats(), name="dgent-heartbeat")
+    beater = loop.create_task(beats(), name="dgent-heartbeat")
     try:
         yield
     except asyncio.CancelledError:

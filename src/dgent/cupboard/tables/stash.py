@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -290,8 +291,9 @@ class Stashes(Table[Stash]):
     @asynccontextmanager
     async def held(self, id: str, holder: str, *, lease_s: float = LEASE_S) -> AsyncIterator[int]:
         """Hold a lock for a block of code, with heartbeats: `async with stashes.held(id, "me") as token`."""
+        since = asyncio.get_running_loop().time()
         token = await self.acquire(id, holder, lease_s=lease_s)
-        beating = lease.send_heartbeats(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s)
+        beating = lease.send_heartbeats(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s, since)
         async with beating:
             try:
                 yield token
