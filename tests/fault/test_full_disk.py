@@ -9,8 +9,11 @@ import asyncio
 import errno
 import os
 import random
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,13 @@ class Disk:
                     step //= 4
             ballast.truncate(max(0, os.fstat(ballast.fileno()).st_size - leave))
 
+    def fill_up(self) -> None:
+        """Take all room, also what is less than a step of `fill`."""
+        self.fill()
+        with open(self.ballast, "ab", buffering=0) as ballast, suppress(OSError):
+            while True:
+                ballast.write(b"x" * 256)
+
     def free(self) -> None:
         self.ballast.unlink()
 
@@ -59,6 +69,63 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
         yield Disk(folder)
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def mount_ext4(folder: Path, block_bytes: int) -> Iterator[Disk]:
+    """Mount a small disk of the usual kind, with blocks of a size."""
+    image, place = folder / "image", folder / "disk"
+    place.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(16 << 20)
+    make = ["mkfs.ext4", "-q", "-b", str(block_bytes), "-m", "0", str(image)]
+    mount = ["mount", "-o", "loop", str(image), str(place)]
+    if os.getuid() != 0 or shutil.which(make[0]) is None:
+        skip("mount")
+    if any(subprocess.run(command, capture_output=True).returncode for command in (make, mount)):
+        skip("mount")
+    try:
+        yield Disk(place)
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+_ON_A_FULL_DISK = """
+import asyncio, sys
+import dgent
+from dgent.errors import StorageFull
+
+async def main():
+    try:
+        async with dgent.open(f"sqlite:///{sys.argv[1]}") as u:
+            print("opened", await u.count())
+            while True:
+                await u.put(dgent.Datum(data={"text": "x" * 30}))
+    except StorageFull:
+        print("full")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("block_bytes", [1024, 4096])
+async def test_a_full_disk_ends_no_process(tmp_path: Path, block_bytes: int) -> None:
+    """SQLite's shared memory is a file; with small blocks it has holes, and using one can be a signal."""
+    with mount_ext4(tmp_path, block_bytes) as disk:
+        path = disk.folder / "store.db"
+        async with dgent.open(f"sqlite:///{path}") as u:
+            await u.put_many([big(f"old.{i}", 30) for i in range(50)])
+        for kilobytes in (0, 8, 10, 28, 48, 64, 90, 150, 300):
+            disk.fill_up()
+            os.truncate(disk.ballast, os.path.getsize(disk.ballast) - kilobytes * 1024)
+            os.sync()
+            command = [sys.executable, "-c", _ON_A_FULL_DISK, str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, (kilobytes, done)
+            assert done.stdout.endswith("full\n"), (kilobytes, done)
+            assert kilobytes < 90 or "opened" in done.stdout, (kilobytes, done)
+        disk.free()
+        check_store(str(path))
 
 
 def big(id: str, size: int = 3000) -> dgent.Datum:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from dgent.config.places import machine_key
 from dgent.errors import Busy, DgentError, StorageFull
 from dgent.store.jsonl import backend
 from dgent.testing.contract import find_ids, put, record, typed_record
-from tests.fault.known_gaps import skip
-from tests.fault.test_full_disk import Disk
+from tests.fault.test_full_disk import Disk, mount_ext4
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 
 ROOT = Path(__file__).parents[2]
@@ -273,20 +271,8 @@ async def test_writes_are_busy_while_a_writer_is_stopped(
 @pytest.fixture(params=[1024, 4096])
 def ext4(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
     """A small disk of the usual kind, with small blocks and with the usual ones."""
-    image, folder = tmp_path / "image", tmp_path / "disk"
-    folder.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(16 << 20)
-    make = ["mkfs.ext4", "-q", "-b", str(request.param), "-m", "0", str(image)]
-    mount = ["mount", "-o", "loop", str(image), str(folder)]
-    if os.getuid() != 0 or shutil.which(make[0]) is None:
-        skip("mount")
-    if any(subprocess.run(command, capture_output=True).returncode for command in (make, mount)):
-        skip("mount")
-    try:
-        yield Disk(folder)
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mount_ext4(tmp_path, request.param) as disk:
+        yield disk
 
 
 _READER = """
@@ -312,25 +298,18 @@ asyncio.run(main())
 """
 
 
-def _fill(disk: Disk) -> None:
-    disk.fill()
-    with open(disk.ballast, "ab", buffering=0) as ballast, suppress(OSError):
-        while True:  # what is left is less than a step of `fill`
-            ballast.write(b"x" * 256)
-
-
 @pytest.mark.parametrize("fresh", [False, True], ids=["cached", "anew"])
 async def test_reads_go_on_on_a_full_disk(ext4: Disk, fresh: bool) -> None:
     folder = ext4.folder / "store"
     async with opened(folder) as store:
         await put(store, *(record(f"old{n}", data={"text": "x" * 3000}) for n in range(50)))
-        _fill(ext4)
+        ext4.fill_up()
         with pytest.raises(StorageFull):
             await put(store, *(record(f"many{n}", data={"text": "x" * 5000}) for n in range(50)))
         assert len(await find_ids(store, limit=None)) == 50
     if fresh:
         without_cache(folder)
-        _fill(ext4)
+        ext4.fill_up()
     done = subprocess.run(
         [sys.executable, "-c", _READER, str(folder)], cwd=ROOT, capture_output=True, timeout=120
     )

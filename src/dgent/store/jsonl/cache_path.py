@@ -18,14 +18,12 @@ from contextlib import suppress
 from dgent.config.places import machine_key
 from dgent.errors import Busy
 from dgent.store.jsonl.folder import StoreFolder
+from dgent.store.sqlite.connection import SAFE_BLOCK
 from dgent.system import files
 
 NAME, PROOF = "cache.db", "proof"
 SUFFIXES = ("", "-wal", "-shm")
 LOOK_S = 3.0  # so long a reader waits for the folder's lock before it uses a private cache
-# SQLite allocates its shared memory by one byte for each 4 KiB. Where blocks are smaller, the rest of them
-# is allocated when it is first used; on a full disk that ends the process.
-SAFE_BLOCK = 4096
 _SHARED_MEMORY = "/dev/shm"
 _PRIVATE = "dgent-cache-"
 

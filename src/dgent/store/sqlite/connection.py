@@ -7,7 +7,8 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import apsw
 
@@ -30,6 +31,12 @@ FLOOR = (3, 51, 3)  # with older ones, several writers at once have damaged a fi
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WRITES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE)
 _WRITE_LOCK_BYTE = 120  # where SQLite's WAL index keeps the writer's lock
+# SQLite allocates the file of its WAL index by one byte for each 4 KiB. Where blocks are smaller, the rest of
+# them is allocated when it is first used; on a full disk that ends the process.
+SAFE_BLOCK = 4096
+INDEX_PART = 32768  # by so much it grows, for 4,096 pages of the log each
+INDEX_PARTS = 8  # more than the log has before it is checkpointed
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of Linux
 
 
 def check_library() -> None:
@@ -48,6 +55,7 @@ def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     """Return a connection to the store's file; with `wait` it lets other processes finish, up to 30 s."""
     check_library()
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+    _check_index_room(path)
     files.make_file(path)
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
     try:
@@ -77,6 +85,60 @@ def use_wal(connection: apsw.Connection, place: str) -> None:
             f"{place} is on a file system that cannot share memory between processes",
             hint="put the store on a local disk",
         )
+
+
+def _check_index_room(path: str) -> None:
+    """Raise StorageFull where the WAL index has no blocks yet and would get none; see `reserve_index`."""
+    if not _has_small_blocks(path):
+        return
+    allocated = 0
+    with suppress(OSError):
+        allocated = os.stat(path + "-shm").st_blocks * 512
+    found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    if allocated < INDEX_PART and found.f_bavail * found.f_frsize < 2 * INDEX_PART:
+        raise StorageFull(f"no space left for {path}-shm")
+
+
+def reserve_index(path: str) -> None:
+    """Allocate the blocks of the WAL index on a disk with small blocks.
+
+    There SQLite makes the file with holes, and using a hole on a full disk ends the process with SIGBUS.
+    It is done by SQLite's own descriptor: opening and closing the file would release its locks.
+    """
+    if not _has_small_blocks(path) or (handle := _descriptor_of(path + "-shm")) is None:
+        return
+    import ctypes  # rarely needed, and slow to load
+
+    # Not `os.posix_fallocate`: where the file system has no such call, that writes to the file.
+    reserve: Any = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
+    if reserve is None:
+        return
+    for parts in (INDEX_PARTS, 1):
+        if reserve(handle, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(parts * INDEX_PART)) == 0:
+            return
+    if ctypes.get_errno() in _FULL:
+        raise StorageFull(f"no space left for {path}-shm")
+
+
+def _has_small_blocks(path: str) -> bool:
+    try:
+        return os.statvfs(os.path.dirname(os.path.abspath(path))).f_frsize < SAFE_BLOCK
+    except (OSError, AttributeError):
+        return False
+
+
+def _descriptor_of(path: str) -> int | None:
+    """Return an open descriptor of a file in this process; None where the system does not say."""
+    try:
+        wanted = os.stat(path)
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # closed meanwhile
+                found = os.fstat(int(name))
+                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                    return int(name)
+    except OSError:
+        pass
+    return None
 
 
 class Patience:

@@ -28,7 +28,7 @@ from dgent.store.engine import read
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.connection import connect, translate, translate_errors, use_wal
+from dgent.store.sqlite.connection import connect, reserve_index, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.sqlite.writer import WriterThread
@@ -189,6 +189,7 @@ def _prepare(connection: apsw.Connection, path: str) -> bytes:
 def _try_prepare(connection: apsw.Connection, path: str) -> bytes:
     storage.check(connection, path)
     use_wal(connection, path)
+    reserve_index(path)
     storage.prepare(connection, path)
     return storage.check_meta(connection, path)
 
