@@ -13,11 +13,11 @@ import msgspec
 
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME
-from dgent.store.engine.row import Row
+from dgent.store.engine.row import Row, columns_of
 from dgent.store.sqlite.connection import connect
 from dgent.store.sqlite.kernel import SQLiteKernel
 
-_ROWS = "SELECT {} FROM {} ORDER BY dk, rev".format(", ".join(Row._fields), "{}")
+_ROWS = "SELECT {} FROM {} ORDER BY dk, rev".format(", ".join(columns_of(Row)), "{}")
 
 
 def check_store(path: str) -> dict[str, int]:
@@ -65,18 +65,20 @@ def _check_versions(heads: list[Row], past: list[Row], commits: dict[int, Any], 
     """Every version was made by exactly the commit that says so, and every commit made its versions."""
     made = {}
     for seq, (at, ops) in commits.items():
-        named = [dk for _, dk, _ in ops if dk]  # 0: a keyed op on what was not there
+        named = [record_key for _, record_key, _ in ops if record_key]  # 0: a keyed op on what was not there
         assert len(set(named)) == len(named), f"commit {seq} names a record twice"
-        for code, dk, rev in ops:
+        for code, record_key, rev in ops:
             if code & ~QUIET not in (SAME, FORGET):
-                made[dk, rev] = (seq, at, int(code & ~QUIET != DELETE))
+                made[record_key, rev] = (seq, at, int(code & ~QUIET != DELETE))
     versions = [*heads, *past]
-    assert len({(row.dk, row.rev) for row in versions}) == len(versions), "a version is stored twice"
+    assert len({(row.record_key, row.rev) for row in versions}) == len(versions), "a version is stored twice"
     # Below the floor the history is no longer whole, and the log no longer there.
-    stored = {(row.dk, row.rev): (row.seq, row.at, row.live) for row in versions if row.seq > floor}
-    known = {row.dk for row in heads}
-    assert {row.dk for row in past} <= known, "history of a record that is not there"
-    forgotten = {dk for _, ops in commits.values() for code, dk, _ in ops if code & ~QUIET == FORGET}
+    stored = {(row.record_key, row.rev): (row.seq, row.at, row.live) for row in versions if row.seq > floor}
+    known = {row.record_key for row in heads}
+    assert {row.record_key for row in past} <= known, "history of a record that is not there"
+    forgotten = {
+        record_key for _, ops in commits.values() for code, record_key, _ in ops if code & ~QUIET == FORGET
+    }
     assert {key: was for key, was in made.items() if key[0] not in forgotten} == stored
 
 
@@ -87,7 +89,7 @@ def _check_entries(ask: Any, kernel: SQLiteKernel, live: list[Row]) -> int:
     found = set(ask("SELECT ix, key, t, dk FROM entry"))
     assert not wanted - found, f"{len(wanted - found)} entries are missing: {list(wanted - found)[:3]}"
     assert not found - wanted, f"{len(found - wanted)} entries lead nowhere: {list(found - wanted)[:3]}"
-    lagging = {(row.schema, row.dk) for row in live if row.fk == b""}
+    lagging = {(row.schema, row.record_key) for row in live if row.field_keys == b""}
     assert set(ask("SELECT schema, dk FROM lag")) == lagging
     return len(found)
 

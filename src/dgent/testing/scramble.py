@@ -57,9 +57,9 @@ class ScrambledKernel:
         row = self._kernel.head(id)
         return None if row is None else _out(row)
 
-    def row(self, dk: int) -> Row | None:
+    def row(self, record_key: int) -> Row | None:
         """Return the newest version of a record by its key, plain again."""
-        row = self._kernel.row(dk)
+        row = self._kernel.row(record_key)
         return None if row is None else _out(row)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
@@ -82,9 +82,9 @@ class ScrambledKernel:
         """Return live rows that are in no field index, plain again."""
         return [_out(row) for row in self._kernel.unindexed_rows(schema)]
 
-    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
         """Return the kept older versions, as they were archived."""
-        return [_out(row) for row in self._kernel.past(dk, rev)]
+        return [_out(row) for row in self._kernel.past(record_key, rev)]
 
     # -- rows in --------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class ScrambledKernel:
 
 
 def _map_row(row: R, change: Callable[[bytes | None], bytes | None]) -> R:
-    return row._replace(x=change(row.x), data=change(row.data), content=change(row.content))
+    return row._replace(extra=change(row.extra), data=change(row.data), content=change(row.content))
 
 
 def _into(row: R) -> R:

@@ -23,7 +23,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Declaration, Page, Shaped
-from dgent.store.engine.row import DATA, SV
+from dgent.store.engine.row import DATA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -193,7 +193,7 @@ class Contracts:
         name, version = schema.name, schema.version
         out: list[Any] = []
         for row in page.rows.rows:
-            if row[SV] == version:
+            if row[SCHEMA_VERSION] == version:
                 try:
                     out.append(Crystal(row, quick(row[DATA]), name, version, make))
                     continue

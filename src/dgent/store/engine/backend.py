@@ -58,8 +58,8 @@ def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
 
 
 def _state_before(reading: Reading, seq: int, op: LoggedOp) -> Reverted | None:
-    code, dk, rev = op
-    head = reading.row(dk)
+    code, record_key, rev = op
+    head = reading.row(record_key)
     if head is None:
         raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
     before = None if rev == 1 else read.version(reading, head, rev - 1)
@@ -147,7 +147,10 @@ class KernelBackend(ABC):
 
         def work(reading: Reading) -> list[Rank | None]:
             heads = [reading.head(id) for id in wanted]
-            return [None if row is None else Rank(row.dk, row.t if row.live else None) for row in heads]
+            return [
+                None if row is None else Rank(row.record_key, row.created_at if row.live else None)
+                for row in heads
+            ]
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
@@ -260,7 +263,7 @@ class KernelBackend(ABC):
             reading.refresh()
             counts: dict[int, int] = {}
             for row in _rows_of(reading, schema):
-                counts[row.sv] = counts.get(row.sv, 0) + 1
+                counts[row.schema_version] = counts.get(row.schema_version, 0) + 1
             return dict(sorted(counts.items()))
 
         return await self._read(work)
@@ -380,7 +383,7 @@ def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
     return SchemaStats(
         state.name,
         records,
-        state.iv,
+        state.index_version,
         state.paths,
         tuple(p for p in state.building if p != REF),
         len(reading.unindexed_rows(state.number)),

@@ -1,7 +1,7 @@
 """A store's knowledge of its schemas, and the indexes that a record is in.
 
-An index (`ix` in the tables) is a sorted run of `(key, t, dk)`: the key, the time and the number of a
-record. These are all indexes of a store:
+An index (`ix` in the tables) is a sorted run of `(key, created_at, record_key)`. These are all indexes of a
+store:
 
     (schema)              all records of a schema, by time
     (schema, tag)         the ones with a tag, by time
@@ -33,7 +33,7 @@ AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
 PRODUCTS = 2  # this many declared fields get an index for each tag as well
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
-EMPTY = b""  # the `fk` of a row that is in no field index
+EMPTY = b""  # the `field_keys` of a row that is in no field index
 
 Position = tuple[bytes, int, int]
 Entry = tuple[int, bytes, int, int]
@@ -46,7 +46,7 @@ class IndexName(NamedTuple):
     """The name of an index: schema number (0: all), index version (0: none), tag, and path or @field."""
 
     schema: int
-    iv: int
+    index_version: int
     tag: str
     path: str
 
@@ -56,7 +56,8 @@ class SchemaState(msgspec.Struct, frozen=True):
 
     name: str
     number: int
-    iv: int = 0  # the index version: the schema version whose shape the indexes describe
+    index_version: int = msgspec.field(default=0, name="iv")
+    """The schema version whose shape the indexes describe; stores have it as `iv`."""
     paths: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     history: str | int = "all"
@@ -65,7 +66,7 @@ class SchemaState(msgspec.Struct, frozen=True):
     digest: str = ""
     ready: frozenset[str] = frozenset()
     seen: frozenset[int] = frozenset()
-    fill: tuple[int, int] | None = None  # how far old records are indexed: (t, dk)
+    fill: tuple[int, int] | None = None  # how far old records are indexed: (created_at, record_key)
     stale: bool = False  # indexes that are no longer declared wait to be removed
     kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
     keys: int = 0  # which way of making keys built the indexes
@@ -159,9 +160,9 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
     owner = state.owner or reserved.OWNERS.get(state.name)
     if wanted.owner is not None and owner is not None and wanted.owner != owner:
         raise Denied(f"{state.name!r} belongs to the room {owner!r}, not to {wanted.owner!r}")
-    if wanted.version < state.iv:
+    if wanted.version < state.index_version:
         return state
-    if wanted.version > state.iv:
+    if wanted.version > state.index_version:
         fields, refs, kinds, ready = wanted.indexes, wanted.refs, wanted.kinds, frozenset[str]()
     else:
         fields, refs, kinds, ready = _add_up(state, wanted)
@@ -169,7 +170,7 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         ready = frozenset(fields) | ({REF} if refs else frozenset())
     new = msgspec.structs.replace(
         state,
-        iv=wanted.version,
+        index_version=wanted.version,
         paths=fields,
         refs=refs,
         ready=ready,
@@ -178,7 +179,11 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         owner=state.owner if wanted.owner is None else wanted.owner,
         digest=wanted.digest,
         stale=state.stale
-        or (state.iv != 0 and not empty and (state.iv, state.kinds) != (wanted.version, kinds)),
+        or (
+            state.index_version != 0
+            and not empty
+            and (state.index_version, state.kinds) != (wanted.version, kinds)
+        ),
         kinds=kinds,
         keys=KEYS,
     )
@@ -192,7 +197,7 @@ def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
     fields = state.paths + tuple(p for p in wanted.indexes if p not in state.paths)
     refs = state.refs + tuple(p for p in wanted.refs if p not in state.refs)
     kinds = {p: kind for p, kind in {**wanted.kinds, **state.kinds}.items() if p in fields}
-    if state.keys < KEYS and not state.seen <= {state.iv}:
+    if state.keys < KEYS and not state.seen <= {state.index_version}:
         return fields, refs, kinds, frozenset()
     ready = state.ready if refs == state.refs else state.ready - {REF}
     return fields, refs, kinds, ready - {p for p in fields if state.kinds.get(p) != kinds.get(p)}
@@ -200,26 +205,28 @@ def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
 
 def _indexing(state: SchemaState) -> tuple[Any, ...]:
     """Return the facts that decide the index entries of a schema's records."""
-    return state.paths, state.refs, state.iv, state.kinds, state.keys
+    return state.paths, state.refs, state.index_version, state.kinds, state.keys
 
 
 def field_index(state: SchemaState, path: str, tag: str = "") -> IndexName:
     """Return the index of a declared field."""
     kind = state.kinds.get(path)
-    return IndexName(state.number, state.iv, tag, f".{path}" if kind is None else f"={kind}.{path}")
+    return IndexName(
+        state.number, state.index_version, tag, f".{path}" if kind is None else f"={kind}.{path}"
+    )
 
 
 def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
-    if name.iv == 0 or name.path == REF:
-        return name.iv in (0, state.iv)
+    if name.index_version == 0 or name.path == REF:
+        return name.index_version in (0, state.index_version)
     return any(name == field_index(state, path, name.tag) for path in state.paths)
 
 
 FieldKeys = dict[str, list[bytes]]
 
 
-def field_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
+def derive_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     """Return the index keys of a record in the shape of the index."""
     kinds = state.kinds
     keys = {p: _keys(data, p, kinds.get(p)) for p in state.paths}

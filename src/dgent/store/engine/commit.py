@@ -48,8 +48,8 @@ from dgent.store.engine.catalog import (
     IndexName,
     SchemaState,
     apply_declaration,
+    derive_keys,
     field_index,
-    field_keys,
     number_key,
     pack_keys,
     require_state,
@@ -131,8 +131,8 @@ def _digest_op(op: Op, made: EncodedDatum | None) -> list[object]:
         return [type(op).__name__, op.id, op.expect]
     body = codec.canonical(made.plain).decode()
     content = codec.blake2b(made.content or b"").hexdigest()
-    extra = None if made.x is None else codec.canonical(codec.decode(made.x)).decode()
-    envelope = [made.id, made.schema, made.sv, made.author, made.source, made.parent, made.tags]
+    extra = None if made.extra is None else codec.canonical(codec.decode(made.extra)).decode()
+    envelope = [made.id, made.schema, made.schema_version, made.author, made.source, made.parent, made.tags]
     return ["Put", op.expect, *envelope, extra, body, content]
 
 
@@ -188,7 +188,11 @@ class Ledger:
         if op.expect not in _NEW or reserved.may_be_of_room(op.id) or kernel.head(op.id) is not None:
             return None
         state = kernel.state(made.schema)
-        if state is None or made.sv not in state.seen or (state.owner or commit.room) != commit.room:
+        if (
+            state is None
+            or made.schema_version not in state.seen
+            or (state.owner or commit.room) != commit.room
+        ):
             return None
         if op.expect == NEW or (state.owner is None and made.schema in reserved.OWNERS):
             return None
@@ -205,8 +209,8 @@ class Ledger:
         state = self._state_of_new(commit, made)
         if state is None:
             return None
-        if made.sv == state.iv:
-            keys = field_keys(state, made.plain)
+        if made.schema_version == state.index_version:
+            keys = derive_keys(state, made.plain)
         elif state.paths or state.refs:
             return None
         else:
@@ -214,13 +218,13 @@ class Ledger:
         tip = kernel.tip
         seq = tip.seq = tip.seq + 1
         at = tip.at = commit_time(commit, tip.at)
-        tip.dk += 1
-        row = self._row(made, state, tip.dk, kernel.forgotten_rev(made.id) + 1, made.t, None)
+        tip.record_key += 1
+        row = self._row(made, state, tip.record_key, kernel.forgotten_rev(made.id) + 1, made.created_at, None)
         entries = self._entries(row, made.tag_list, state, keys)
         author = row.author if commit.author == made.author else kernel.make_number(commit.author)
         kernel.insert((row,))
         kernel.add_entries(entries)
-        ops = ((PUT if state.feed else PUT | QUIET, row.dk, row.rev),)
+        ops = ((PUT if state.feed else PUT | QUIET, row.record_key, row.rev),)
         kind = KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
         return Committed(seq, (Written(row.id, row.rev, seq, True),))
@@ -261,9 +265,10 @@ class Ledger:
     def _check_newer(self, id: str, head: Row, made: EncodedDatum, commit: Commit) -> None:
         if commit.kind == "undo" or commit.at_us is not None:
             return
-        if made.sv < head.sv and self.kernel.name(head.schema) == made.schema:
+        if made.schema_version < head.schema_version and self.kernel.name(head.schema) == made.schema:
             raise NewerRecord(
-                f"{id!r} is stored as version {head.sv} of {made.schema!r}, newer than {made.sv}",
+                f"{id!r} is stored as version {head.schema_version} of {made.schema!r}, newer than"
+                f" {made.schema_version}",
                 id=id,
             )
 
@@ -271,11 +276,11 @@ class Ledger:
         name = self.kernel.name
         try:
             return (
-                head.sv == made.sv
+                head.schema_version == made.schema_version
                 and head.tags == made.tags
                 and head.parent == made.parent
                 and head.content == made.content
-                and codec.same(head.x or b"", made.x or b"")
+                and codec.same(head.extra or b"", made.extra or b"")
                 and name(head.schema) == made.schema
                 and name(head.author) == made.author
                 and (None if head.source is None else name(head.source)) == made.source
@@ -304,10 +309,10 @@ class Ledger:
                 if prepared.key is not None:
                     # One entry for each op, so that a repetition gets the same answer.
                     head = verdict.head
-                    ops.append((SAME, 0, 0) if head is None else (SAME, head.dk, head.rev))
+                    ops.append((SAME, 0, 0) if head is None else (SAME, head.record_key, head.rev))
                 continue
             row, quiet = self._write_one(verdict, fresh, entries)
-            ops.append((verdict.code | quiet, row.dk, row.rev))
+            ops.append((verdict.code | quiet, row.record_key, row.rev))
             written.append(Written(row.id, row.rev, seq, True))
         if fresh:
             kernel.insert(fresh)
@@ -341,54 +346,61 @@ class Ledger:
             fresh.append(row)
         else:
             self._replace(head, row, state, keys, made.tag_list)
-        if row.fk == EMPTY and row.fk is not None:
-            self.kernel.mark_unindexed(state.number, row.dk, True)
+        if row.field_keys == EMPTY and row.field_keys is not None:
+            self.kernel.mark_unindexed(state.number, row.record_key, True)
         return row, quiet
 
     def _row_for(
         self, op: Op, made: EncodedDatum, head: Row | None, state: SchemaState
     ) -> tuple[Row, FieldKeys]:
         kernel, tip = self.kernel, self.kernel.tip
-        fk: bytes | None = None
+        field_keys: bytes | None = None
         keys: FieldKeys = {}
         if state.paths or state.refs:
-            if made.sv == state.iv:
-                keys = field_keys(state, made.plain)
-            elif isinstance(op, Put) and op.indexed is not None and op.indexed.version == state.iv:
-                keys = field_keys(state, op.indexed.data)
-                fk = pack_keys(keys)
+            if made.schema_version == state.index_version:
+                keys = derive_keys(state, made.plain)
+            elif isinstance(op, Put) and op.indexed is not None and op.indexed.version == state.index_version:
+                keys = derive_keys(state, op.indexed.data)
+                field_keys = pack_keys(keys)
             else:
                 # Nobody here can say where it stands: the writer is older than the index, or raw.
-                fk = EMPTY
+                field_keys = EMPTY
         if head is None:
-            tip.dk += 1
-            dk, rev, t = tip.dk, kernel.forgotten_rev(made.id) + 1, made.t
+            tip.record_key += 1
+            record_key, rev, created_at = tip.record_key, kernel.forgotten_rev(made.id) + 1, made.created_at
         else:
             # The time of creation belongs to the record, not to the version.
-            dk, rev, t = head.dk, head.rev + 1, head.t if head.live else made.t
-        return self._row(made, state, dk, rev, t, fk), keys
+            record_key, rev = head.record_key, head.rev + 1
+            created_at = head.created_at if head.live else made.created_at
+        return self._row(made, state, record_key, rev, created_at, field_keys), keys
 
     def _row(
-        self, made: EncodedDatum, state: SchemaState, dk: int, rev: int, t: int, fk: bytes | None
+        self,
+        made: EncodedDatum,
+        state: SchemaState,
+        record_key: int,
+        rev: int,
+        created_at: int,
+        field_keys: bytes | None,
     ) -> Row:
         kernel, tip = self.kernel, self.kernel.tip
         return Row(
-            dk,
+            record_key,
             made.id,
             rev,
             tip.seq,
             1,
-            t,
+            created_at,
             tip.at,
             state.number,
-            made.sv,
+            made.schema_version,
             kernel.make_number(made.author),
             None if made.source is None else kernel.make_number(made.source),
             made.parent,
             made.tags,
             0,
-            fk,
-            made.x,
+            field_keys,
+            made.extra,
             made.data,
             made.content,
         )
@@ -402,18 +414,26 @@ class Ledger:
         kernel.remove_entries(old - new)
         kernel.add_entries(list(new - old))
         self._keep(head, row)
-        if head.fk == EMPTY and head.live:
-            kernel.mark_unindexed(head.schema, head.dk, False)
+        if head.field_keys == EMPTY and head.live:
+            kernel.mark_unindexed(head.schema, head.record_key, False)
         kernel.replace(row)
 
     def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
         kernel, tip = self.kernel, self.kernel.tip
         state = kernel.state(kernel.name(head.schema))
         kernel.remove_entries(self.entries_of(head))
-        if head.fk == EMPTY:
-            kernel.mark_unindexed(head.schema, head.dk, False)
+        if head.field_keys == EMPTY:
+            kernel.mark_unindexed(head.schema, head.record_key, False)
         tombstone = head._replace(
-            rev=head.rev + 1, seq=tip.seq, live=0, at=tip.at, enc=0, fk=None, x=None, data=None, content=None
+            rev=head.rev + 1,
+            seq=tip.seq,
+            live=0,
+            at=tip.at,
+            enc=0,
+            field_keys=None,
+            extra=None,
+            data=None,
+            content=None,
         )
         self._keep(head, tombstone)
         kernel.replace(tombstone)
@@ -424,11 +444,11 @@ class Ledger:
         history = "all" if state is None else state.history
         if history == "none":
             # Versions from before the policy may be differences from this one, so they go with it.
-            self.kernel.drop_past(head.dk, newer.rev)
+            self.kernel.drop_past(head.record_key, newer.rev)
             return
         self.kernel.archive(rows.pack_row(head, newer))
         if type(history) is int:
-            self.kernel.drop_past(head.dk, newer.rev - history)
+            self.kernel.drop_past(head.record_key, newer.rev - history)
 
     # -- index entries --------------------------------------------------------------------
 
@@ -436,8 +456,8 @@ class Ledger:
         state = self.kernel.state(made.schema)
         if state is None:
             state = SchemaState(made.schema, self.kernel.make_number(made.schema))
-        if made.sv not in state.seen:
-            state = msgspec.structs.replace(state, seen=state.seen | {made.sv})
+        if made.schema_version not in state.seen:
+            state = msgspec.structs.replace(state, seen=state.seen | {made.schema_version})
             self.kernel.set_state(state)
         return state
 
@@ -446,41 +466,46 @@ class Ledger:
         self._notice_changes()
         state = require_state(self.kernel.state(self.kernel.name(row.schema)))
         try:
-            if row.fk is not None:
-                keys = unpack_keys(row.fk)
-            elif row.sv == state.iv and (state.paths or state.refs):
-                keys = field_keys(state, rows.data_of(row))
+            if row.field_keys is not None:
+                keys = unpack_keys(row.field_keys)
+            elif row.schema_version == state.index_version and (state.paths or state.refs):
+                keys = derive_keys(state, rows.data_of(row))
             else:
                 keys = {}
             tags = rows.tags_of(row)
         except rows.DAMAGE:
             # Its data no longer gives its index entries; scanning all entries does.
-            return self.kernel.entries_at(row.dk)
+            return self.kernel.entries_at(row.record_key)
         return self._entries(row, tags, state, keys)
 
     def _entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
         template = self._templates.get((state.name, row.tags))
         if template is None:
             template = self._template(state, row.tags, tags)
-        t, dk = row.t, row.dk
-        entries = [(ix, b"", t, dk) for ix in template.timed]
-        entries.append((template.author, number_key(row.author), t, dk))
+        created_at, record_key = row.created_at, row.record_key
+        entries = [(ix, b"", created_at, record_key) for ix in template.timed]
+        entries.append((template.author, number_key(row.author), created_at, record_key))
         if keys:
             for path, indexes in template.fields:
                 for key in keys.get(path, ()):
-                    entries.extend([(ix, key[: order.CUT], t, dk) for ix in indexes])
+                    entries.extend([(ix, key[: order.CUT], created_at, record_key) for ix in indexes])
         make_index = self.kernel.make_index
         if row.source is not None:
             entries.append(
-                (make_index(IndexName(state.number, 0, "", SOURCE)), number_key(row.source), t, dk)
+                (
+                    make_index(IndexName(state.number, 0, "", SOURCE)),
+                    number_key(row.source),
+                    created_at,
+                    record_key,
+                )
             )
         if row.parent is not None:
             key = order.index_key(row.parent)[0]
-            entries.append((make_index(IndexName(0, 0, "", PARENT)), key, t, dk))
+            entries.append((make_index(IndexName(0, 0, "", PARENT)), key, created_at, record_key))
         return entries
 
     def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
-        make_index, number, iv = self.kernel.make_index, state.number, state.iv
+        make_index, number, index_version = self.kernel.make_index, state.number, state.index_version
         timed = [make_index(IndexName(number, 0, "", ""))]
         timed += [make_index(IndexName(number, 0, tag, "")) for tag in tags]
         fields = []
@@ -490,7 +515,7 @@ class Ledger:
                 indexes += [make_index(field_index(state, path, tag)) for tag in tags]
             fields.append((path, tuple(indexes)))
         if state.refs:
-            fields.append((REF, (make_index(IndexName(number, iv, "", REF)),)))
+            fields.append((REF, (make_index(IndexName(number, index_version, "", REF)),)))
         author = make_index(IndexName(number, 0, "", AUTHOR))
         template = _Template(tuple(timed), author, tuple(fields))
         if len(self._templates) > 4096:
@@ -521,12 +546,12 @@ class Ledger:
         return Committed(logged.seq, tuple(written))
 
     def _answer_op(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
-        code, dk, rev = logged_op
+        code, record_key, rev = logged_op
         if code != SAME:
             return Written(id, rev, seq, True)
         # It changed nothing, so the answer named the commit that had made the version.
-        row = self.kernel.row(dk)
-        versions = [] if row is None else [row, *self.kernel.past(dk)]
+        row = self.kernel.row(record_key)
+        versions = [] if row is None else [row, *self.kernel.past(record_key)]
         made = next((version.seq for version in versions if version.rev == rev), 0)
         return Written(id, rev, made, False)
 
@@ -542,7 +567,7 @@ class Ledger:
         if new != state or kernel.state(wanted.name) is None:
             kernel.set_state(new)
             self._templates.clear()
-        disputed = state.iv == wanted.version and state.digest != wanted.digest
+        disputed = state.index_version == wanted.version and state.digest != wanted.digest
         return Declared(new.fill is not None or new.stale, disputed)
 
 

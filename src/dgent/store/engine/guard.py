@@ -18,14 +18,14 @@ def check_guard(reading: Reading, guard: Guard, view: View) -> None:
         raise TransactionConflict("the history this transaction relies on was compacted meanwhile")
     touched: dict[int, int] = {}
     for logged in reading.log(guard.since, None):
-        for code, dk, _rev in logged.ops:
+        for code, record_key, _rev in logged.ops:
             if code & ~QUIET == FORGET:
                 raise TransactionConflict("records were forgotten while this transaction ran")
             if code == SAME:
                 continue
-            touched[dk] = logged.seq
-    for dk, seq in touched.items():
-        head = reading.row(dk)
+            touched[record_key] = logged.seq
+    for record_key, seq in touched.items():
+        head = reading.row(record_key)
         if head is None or head.id in guard.ids or _matches_any(reading, head, guard, view):
             id = None if head is None else head.id
             raise TransactionConflict(f"{id!r} was changed by commit {seq}", id=id, seq=seq)

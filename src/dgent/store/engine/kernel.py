@@ -3,8 +3,8 @@
 Commits, reads and pruning are written once over this protocol; the memory and SQLite engines each
 implement it. All of it is synchronous: a caller holds no state across an await.
 
-Short names of stored columns: `dk` is the number of a record (its record key), `t` its creation time,
-`fk` its packed index keys where its own data cannot give them.
+`record_key` is the number of a record, `field_keys` are its packed index keys where its own data cannot give
+them. In the tables these and some other columns have shorter names (`columns_of`).
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def ops_of(seq: int, raw: bytes) -> list[LoggedOp]:
 
 
 class LogTip:
-    """The newest seq, its time, and the newest dk; a writer advances it with each write."""
+    """The newest seq, its time, and the newest record key; a writer advances it with each write."""
 
-    __slots__ = ("at", "dk", "seq")
+    __slots__ = ("at", "record_key", "seq")
 
-    def __init__(self, seq: int, at: int, dk: int) -> None:
-        self.seq, self.at, self.dk = seq, at, dk
+    def __init__(self, seq: int, at: int, record_key: int) -> None:
+        self.seq, self.at, self.record_key = seq, at, record_key
 
 
 class IndexScan(NamedTuple):
@@ -70,8 +70,8 @@ class IndexScan(NamedTuple):
 def start_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
     """Return the part of a scan from one of its positions on, including that one."""
     if descending:
-        key, t, dk = place
-        return scan._replace(high=(key, t, dk + 1))
+        key, created_at, record_key = place
+        return scan._replace(high=(key, created_at, record_key + 1))
     return scan._replace(low=place)
 
 
@@ -119,7 +119,7 @@ class Reading(Protocol):
         """Return the newest version of a record, which may be a tombstone."""
         ...
 
-    def row(self, dk: int) -> Row | None:
+    def row(self, record_key: int) -> Row | None:
         """Return the newest version of a record by its key."""
         ...
 
@@ -157,14 +157,14 @@ class Reading(Protocol):
         """Return the live rows of a schema that are in no field index."""
         ...
 
-    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
         """Return the kept older versions of a record, newest first, bodies as stored.
 
         With a rev: that one, and the next newer ones up to one that is stored whole for certain.
         """
         ...
 
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
+    def spans(self, record_key: int) -> list[tuple[int, int, int]]:
         """Return rev, seq and time of a record's kept versions, oldest first."""
         ...
 
@@ -226,7 +226,7 @@ class Writing(Reading, Protocol):
         """Write another newest version of a record."""
         ...
 
-    def set_keys(self, dk: int, fk: bytes | None) -> None:
+    def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
         """Write other index keys for a row; its version stays."""
         ...
 
@@ -234,7 +234,7 @@ class Writing(Reading, Protocol):
         """Keep a replaced version."""
         ...
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
+    def drop_past(self, record_key: int, below_rev: int) -> int:
         """Remove kept versions under a rev; return how many there were."""
         ...
 
@@ -246,11 +246,11 @@ class Writing(Reading, Protocol):
         """Remove entries from indexes."""
         ...
 
-    def entries_at(self, dk: int) -> list[Entry]:
+    def entries_at(self, record_key: int) -> list[Entry]:
         """Return every entry of a record, found by scanning all there are."""
         ...
 
-    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+    def mark_unindexed(self, schema: int, record_key: int, unindexed: bool) -> None:
         """Record whether a row is in no field index."""
         ...
 
@@ -270,8 +270,8 @@ class Writing(Reading, Protocol):
         """Remove some entries of a schema's unwanted indexes; False when none are left."""
         ...
 
-    def kept_after(self, dk: int, limit: int) -> list[int]:
-        """Return the next records, by dk, that have kept versions."""
+    def kept_after(self, record_key: int, limit: int) -> list[int]:
+        """Return the next records, by record key, that have kept versions."""
         ...
 
     def expire_keys(self, before: int) -> None:

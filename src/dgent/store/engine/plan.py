@@ -166,7 +166,7 @@ def _find_field_key(
 def _fields_usable(state: SchemaState, view: View) -> bool:
     """Return whether the caller sees records in the shape of the field indexes, and so may use them."""
     known = view.version(state.name)
-    return known == state.iv if known is not None else state.seen <= {state.iv}
+    return known == state.index_version if known is not None else state.seen <= {state.index_version}
 
 
 def _is_exact_index(state: SchemaState, lookup: Lookup | None, condition: Condition, path: str) -> bool:

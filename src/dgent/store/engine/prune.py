@@ -15,7 +15,7 @@ from dgent.store.engine.catalog import (
     Entry,
     IndexName,
     SchemaState,
-    field_keys,
+    derive_keys,
     high,
     is_declared,
     pack_keys,
@@ -52,7 +52,7 @@ def forget(
     tip.seq += 1
     tip.at = max(clock.now_us() if at_us is None else at_us, tip.at)
     versions = erase_rows(ledger, rows)
-    ops = [(FORGET, row.dk, row.rev) for row in rows]
+    ops = [(FORGET, row.record_key, row.rev) for row in rows]
     number = kernel.make_number(author)
     kernel.append(Logged(tip.seq, tip.at, number, KINDS.index("forget"), None, None, ops, None, None))
     return tip.seq, len(rows), versions
@@ -61,12 +61,12 @@ def forget(
 def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
     """Remove records and every trace of them, as of the newest seq; return how many versions there were."""
     kernel = ledger.kernel
-    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.dk))}
+    schemas = {old.schema for row in rows for old in (row, *kernel.past(row.record_key))}
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
-    versions = kernel.erase(rows, _commits_about(kernel, {row.dk for row in rows}), kernel.tip.seq)
+    versions = kernel.erase(rows, _commits_about(kernel, {row.record_key for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
-        kernel.mark_unindexed(row.schema, row.dk, False)
+        kernel.mark_unindexed(row.schema, row.record_key, False)
     for schema in schemas:
         _drop_traces(kernel, schema)
     return versions
@@ -78,12 +78,16 @@ def _check_owner(kernel: Writing, row: Row, room: str | None) -> None:
         raise Denied(f"{row.id!r} belongs to the room {owner!r}", id=row.id)
 
 
-def _commits_about(kernel: Writing, dks: set[int]) -> list[int]:
+def _commits_about(kernel: Writing, record_keys: set[int]) -> list[int]:
     """Return the seqs of all commits that name some records, also those whose versions were pruned."""
     found: list[int] = []
     since = 0
     while batch := kernel.log(since, LOG_BATCH):
-        found += [logged.seq for logged in batch if any(dk in dks for _, dk, _ in logged.ops)]
+        found += [
+            logged.seq
+            for logged in batch
+            if any(record_key in record_keys for _, record_key, _ in logged.ops)
+        ]
         since = batch[-1].seq
     return found
 
@@ -105,9 +109,9 @@ def _drop_traces(kernel: Writing, schema: int) -> None:
         kernel.set_state(msgspec.structs.replace(state, stale=False))
 
 
-def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, int | None]:
-    """Apply a retention rule to some records; returns removed versions and commits, and the next dk."""
-    batch = kernel.kept_after(after_dk, 500)
+def compact_step(kernel: Writing, keep: Keep, after_key: int) -> tuple[int, int, int | None]:
+    """Apply a retention rule to some records; returns removed versions and commits, and the next key."""
+    batch = kernel.kept_after(after_key, 500)
     after = None if keep.after is None else clock.to_us(keep.after)
     removed, floor = _drop_versions(kernel, keep, after, batch)
     commits = 0
@@ -127,14 +131,14 @@ def compact_step(kernel: Writing, keep: Keep, after_dk: int) -> tuple[int, int, 
 def _drop_versions(kernel: Writing, keep: Keep, after: int | None, batch: Iterable[int]) -> tuple[int, int]:
     """Drop the versions that a rule does not keep; return their number, and the last seq that needed one."""
     removed, floor = 0, 0
-    for dk in batch:
-        head = kernel.row(dk)
+    for record_key in batch:
+        head = kernel.row(record_key)
         if head is None or (keep.schema is not None and kernel.name(head.schema) != keep.schema):
             continue
-        spans = [*kernel.spans(dk), (head.rev, head.seq, head.at)]
+        spans = [*kernel.spans(record_key), (head.rev, head.seq, head.at)]
         below = _first_kept(spans, keep.versions, after)
         if below > spans[0][0]:
-            removed += kernel.drop_past(dk, below)
+            removed += kernel.drop_past(record_key, below)
             # The last removed version was current until its successor came.
             floor = max(floor, next(seq for rev, seq, _ in spans if rev >= below))
     return removed, floor
@@ -162,7 +166,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     """
     kernel = ledger.kernel
     state = kernel.state(schema)
-    if state is None or (view.version(schema) != state.iv and state.fill is not None):
+    if state is None or (view.version(schema) != state.index_version and state.fill is not None):
         return False
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
@@ -178,8 +182,8 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     kernel = ledger.kernel
     assert state.fill is not None
     base = kernel.make_index(IndexName(state.number, 0, "", ""))
-    t, dk = state.fill
-    scan = IndexScan(base, (b"", t, dk + 1), high(b""))
+    created_at, record_key = state.fill
+    scan = IndexScan(base, (b"", created_at, record_key + 1), high(b""))
     batch: list[Row] = []
     for _, row in kernel.walk(scan, False, False):
         batch.append(row)
@@ -194,7 +198,7 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     kernel.set_state(
         msgspec.structs.replace(
             state,
-            fill=None if done else (batch[-1].t, batch[-1].dk),
+            fill=None if done else (batch[-1].created_at, batch[-1].record_key),
             ready=ready if done else state.ready,
         )
     )
@@ -206,32 +210,32 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
     datum = datum_of(row, kernel.name)
     if datum.problem is not None:
         return _fill_damaged(ledger, state, row)
-    if row.sv == state.iv:
-        if row.fk is not None:
-            kernel.set_keys(row.dk, None)
-            kernel.mark_unindexed(state.number, row.dk, False)
-        return ledger.entries_of(row._replace(fk=None))
+    if row.schema_version == state.index_version:
+        if row.field_keys is not None:
+            kernel.set_keys(row.record_key, None)
+            kernel.mark_unindexed(state.number, row.record_key, False)
+        return ledger.entries_of(row._replace(field_keys=None))
     shape = view.upgrade(datum)
     if shape is None:
         # The upgrade failed, so it is looked at by every query until someone mends it.
-        kernel.set_keys(row.dk, EMPTY)
-        kernel.mark_unindexed(state.number, row.dk, True)
+        kernel.set_keys(row.record_key, EMPTY)
+        kernel.mark_unindexed(state.number, row.record_key, True)
         return []
-    fk = pack_keys(field_keys(state, shape))
-    entries = ledger.entries_of(row._replace(fk=fk))
-    if row.fk:
+    field_keys = pack_keys(derive_keys(state, shape))
+    entries = ledger.entries_of(row._replace(field_keys=field_keys))
+    if row.field_keys:
         # It was indexed from another copy; what that one said must not be found any more.
         kernel.remove_entries(set(ledger.entries_of(row)) - set(entries))
-    kernel.set_keys(row.dk, fk)
-    kernel.mark_unindexed(state.number, row.dk, False)
+    kernel.set_keys(row.record_key, field_keys)
+    kernel.mark_unindexed(state.number, row.record_key, False)
     return entries
 
 
 def _fill_damaged(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
     """Take a record that cannot be read out of the field indexes, and return the entries it keeps."""
     kernel = ledger.kernel
-    old, bare = kernel.entries_at(row.dk), ledger.entries_of(row._replace(fk=EMPTY))
+    old, bare = kernel.entries_at(row.record_key), ledger.entries_of(row._replace(field_keys=EMPTY))
     kernel.remove_entries(set(old) - set(bare))
-    kernel.set_keys(row.dk, EMPTY)
-    kernel.mark_unindexed(state.number, row.dk, True)
+    kernel.set_keys(row.record_key, EMPTY)
+    kernel.mark_unindexed(state.number, row.record_key, True)
     return bare

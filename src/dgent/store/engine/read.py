@@ -27,17 +27,17 @@ _HEAD = struct.Struct(">B8s16sqqq")
 
 
 class Cursor(NamedTuple):
-    """The last row of a page: its order key, time and dk, and the seq it was read as of (-1: now)."""
+    """The last row of a page: its order key, time and record key, and the seq it was read as of (-1: now)."""
 
     key: bytes
-    t: int
-    dk: int
+    created_at: int
+    record_key: int
     as_of: int
 
 
 def encode(cursor: Cursor, epoch: bytes, digest: bytes) -> str:
     """Return the cursor as text."""
-    raw = _HEAD.pack(_FORMAT, epoch, digest, cursor.as_of, cursor.t, cursor.dk) + cursor.key
+    raw = _HEAD.pack(_FORMAT, epoch, digest, cursor.as_of, cursor.created_at, cursor.record_key) + cursor.key
     return base64.urlsafe_b64encode(raw + struct.pack(">I", zlib.crc32(raw))).decode()
 
 
@@ -46,7 +46,7 @@ def decode(text: str, epoch: bytes, digest: bytes) -> Cursor:
     try:
         raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
         raw, (check,) = raw[:-4], struct.unpack(">I", raw[-4:])
-        form, of_epoch, of_digest, as_of, t, dk = _HEAD.unpack_from(raw)
+        form, of_epoch, of_digest, as_of, created_at, record_key = _HEAD.unpack_from(raw)
     except (ValueError, struct.error):
         raise CursorInvalid("this is not a cursor") from None
     if zlib.crc32(raw) != check or form != _FORMAT:
@@ -55,7 +55,7 @@ def decode(text: str, epoch: bytes, digest: bytes) -> Cursor:
         raise CursorInvalid("this cursor belongs to another query")
     if of_epoch != epoch:
         raise CursorInvalid("this cursor belongs to another store")
-    return Cursor(raw[_HEAD.size :], t, dk, as_of)
+    return Cursor(raw[_HEAD.size :], created_at, record_key, as_of)
 
 
 READ_ALONG = 100  # so many rows before a page are read with it, which spares a second statement
@@ -116,7 +116,7 @@ def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
     """Return the version of a record at a seq, with a plain body; None if there was none then."""
     if head.seq <= as_of:
         return head
-    spans = reading.spans(head.dk)
+    spans = reading.spans(head.record_key)
     by_then = [rev for rev, seq, _ in spans if seq <= as_of]
     if by_then:
         return version(reading, head, by_then[-1])
@@ -141,7 +141,7 @@ def version(reading: Reading, head: Row, rev: int) -> Row | None:
     """Return one version of a record by its rev, with a plain body; None if it is not kept."""
     if head.rev == rev:
         return head
-    past = reading.past(head.dk, rev)
+    past = reading.past(head.record_key, rev)
     if not past or past[-1].rev != rev:
         return None
     # Unpacked from the nearest newer one that stands alone, or from the newest of all.
@@ -160,7 +160,7 @@ def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
         return []
     found = [_version(reading, head)]
     newer = head
-    for row in islice(reading.past(head.dk), None if limit is None else limit - 1):
+    for row in islice(reading.past(head.record_key), None if limit is None else limit - 1):
         base = newer
         newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
         found.append(_version(reading, newer))
@@ -208,13 +208,13 @@ def check_floor(reading: Reading, seq: int) -> None:
 
 def _change(reading: Reading, logged: Logged) -> Change:
     items = []
-    for code, dk, rev in logged.ops:
+    for code, record_key, rev in logged.ops:
         if code & QUIET or code == SAME:
             continue
         if code == FORGET:
             items.append(Item("forget", None, rev))
             continue
-        head = reading.row(dk)
+        head = reading.row(record_key)
         if head is None:
             continue
         row = version(reading, head, rev - 1 if code == DELETE else rev)
@@ -267,8 +267,8 @@ def query(
     further = None
     if q.limit is not None and len(rows) > q.limit:
         rows.pop()
-        key, t, dk, _row = rows[-1]
-        further = _further(q, epoch, Cursor(key, t, dk, -1 if as_of is None else as_of))
+        key, created_at, record_key, _row = rows[-1]
+        further = _further(q, epoch, Cursor(key, created_at, record_key, -1 if as_of is None else as_of))
     name = reading.name
     return Page([datum_of(found[3], name) for found in rows], plan.explain, further)
 
@@ -295,7 +295,7 @@ def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) 
     if len(rows) > q.limit:
         rows = rows[: q.limit]
         last = Brief._make(rows[-1])
-        further = _further(q, epoch, Cursor(b"", last.t, last.dk, -1))
+        further = _further(q, epoch, Cursor(b"", last.created_at, last.record_key, -1))
     name = reading.name
     kept = rows_of(rows, name) if lazy else None
     made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
@@ -384,7 +384,7 @@ def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexS
     if start is None or not plan.ordered:
         return scan
     if q.order_path is None:
-        at = (scan.low[0], start.t, start.dk)
+        at = (scan.low[0], start.created_at, start.record_key)
         if q.descending:
             return scan._replace(high=min(scan.high, at))
         return scan._replace(low=max(scan.low, at))
@@ -402,7 +402,7 @@ def _add_order_keys(
     """Yield rows with their order key; runs of cut keys are sorted by the whole value."""
     if q.order_path is None:
         for _, row in walked:
-            yield b"", row.t, row.dk, row
+            yield b"", row.created_at, row.record_key, row
         return
     run: list[Found] = []
     run_key: bytes | None = None
@@ -411,7 +411,7 @@ def _add_order_keys(
             yield from sorted(run, key=_place, reverse=q.descending)
             run, run_key = [], None
         datum = datum_of(row, reading.name)
-        found = (q.order_key(view.shape(datum)), row.t, row.dk, row)
+        found = (q.order_key(view.shape(datum)), row.created_at, row.record_key, row)
         if len(key) >= order.CUT:
             run.append(found)
             run_key = key
@@ -430,7 +430,7 @@ def _passing(
     start: Cursor | None,
 ) -> Iterator[Found]:
     """Yield the rows that match and lie past the cursor, each once."""
-    after = None if start is None else (start.key, start.t, start.dk)
+    after = None if start is None else (start.key, start.created_at, start.record_key)
     seen: set[int] | None = set() if plan.repeats or mixed else None
     check = not plan.exact or mixed
     for item in found:
@@ -440,9 +440,9 @@ def _passing(
             if place >= after if q.descending else place <= after:
                 continue
         if seen is not None:
-            if row.dk in seen:
+            if row.record_key in seen:
                 continue
-            seen.add(row.dk)
+            seen.add(row.record_key)
         if check:
             datum = datum_of(row, reading.name)
             if not q.matches(datum, view.shape(datum)):
@@ -456,10 +456,10 @@ def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
 
 def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
     """Return the rows, as of a seq, of every record that changed after it and can be in the answer."""
-    touched = {dk for logged in reading.log(as_of, None) for _, dk, _ in logged.ops}
+    touched = {record_key for logged in reading.log(as_of, None) for _, record_key, _ in logged.ops}
     found = []
-    for dk in touched:
-        head = reading.row(dk)
+    for record_key in touched:
+        head = reading.row(record_key)
         if head is None or head.seq <= as_of:
             continue
         try:
@@ -480,13 +480,13 @@ def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
 
 def _next_kept(reading: Reading, head: Row) -> Row | None:
     """Return the oldest kept version of a record that is not a deletion."""
-    kept = (version(reading, head, rev) for rev, _, _ in reading.spans(head.dk))
+    kept = (version(reading, head, rev) for rev, _, _ in reading.spans(head.record_key))
     return next((row for row in (*kept, head) if row is not None and row.live), None)
 
 
 def _was_of(reading: Reading, head: Row, schema: str) -> bool:
     """Return whether any kept version of a record is of a schema."""
-    return any(reading.name(row.schema) == schema for row in (head, *reading.past(head.dk)))
+    return any(reading.name(row.schema) == schema for row in (head, *reading.past(head.record_key)))
 
 
 # -- references ---------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[
     for state in reading.states():
         if not state.refs:
             continue
-        index = reading.index_number(IndexName(state.number, state.iv, "", REF))
+        index = reading.index_number(IndexName(state.number, state.index_version, "", REF))
         rows: list[Row] = list(reading.unindexed_rows(state.number))
         if REF not in state.ready:
             base = reading.index_number(IndexName(state.number, 0, "", ""))
@@ -507,14 +507,14 @@ def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[
         rows += _rows(reading, index, key)
         for row in rows:
             if _refers(reading, state, row, id, view):
-                found[row.dk] = row
-    newest = sorted(found.values(), key=lambda row: (row.t, row.dk), reverse=True)
+                found[row.record_key] = row
+    newest = sorted(found.values(), key=lambda row: (row.created_at, row.record_key), reverse=True)
     return [datum_of(row, reading.name) for row in newest[:limit]]
 
 
 def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View) -> bool:
-    keys = unpack_keys(row.fk) if row.fk else {}
-    if REF in keys and (REF in state.ready or view.version(state.name) != state.iv):
+    keys = unpack_keys(row.field_keys) if row.field_keys else {}
+    if REF in keys and (REF in state.ready or view.version(state.name) != state.index_version):
         # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
         # is built, the copy may be of an older version, so a caller that knows the newest checks again.
         return order.key(id) in keys[REF]

@@ -28,22 +28,22 @@ _data_decoder = msgspec.json.Decoder(dict[str, Any])
 class Row(NamedTuple):
     """One version of a record, in the columns of the tables. Names are numbers; times are microseconds."""
 
-    dk: int  # the record's number, in the order of first commits
+    record_key: int  # the record's number, in the order of first commits
     id: str
     rev: int
     seq: int
     live: int
-    t: int  # when the record was made
+    created_at: int  # when the record was made
     at: int  # when the version was committed
     schema: int
-    sv: int  # the schema version of `data`
+    schema_version: int  # the schema version of `data`
     author: int
     source: int | None
     parent: str | None
     tags: str  # a JSON list, sorted
     enc: int  # the encoding of `data` and `content`
-    fk: bytes | None  # index keys not derivable from `data`; None: derive them
-    x: bytes | None  # `Datum.extra`, as JSON
+    field_keys: bytes | None  # index keys not derivable from `data`; None: derive them
+    extra: bytes | None  # `Datum.extra`, as JSON
     data: bytes | None
     content: bytes | None
 
@@ -51,23 +51,32 @@ class Row(NamedTuple):
 class Brief(NamedTuple):
     """The columns of a live row that a reader needs; engines fetch pages of these as plain tuples."""
 
-    dk: int
+    record_key: int
     id: str
     rev: int
     seq: int
-    t: int
+    created_at: int
     schema: int
-    sv: int
+    schema_version: int
     author: int
     source: int | None
     parent: str | None
     tags: str
-    x: bytes | None
+    extra: bytes | None
     data: bytes | None
     content: bytes | None
 
 
-SCHEMA, SV, DATA = (Brief._fields.index(name) for name in ("schema", "sv", "data"))
+_COLUMNS = {"record_key": "dk", "created_at": "t", "schema_version": "sv", "field_keys": "fk", "extra": "x"}
+"""The fields whose columns have shorter names in the tables."""
+
+
+def columns_of(kind: type[Row] | type[Brief]) -> tuple[str, ...]:
+    """Return the columns of the tables for the fields of a row, in their order."""
+    return tuple(_COLUMNS.get(name, name) for name in kind._fields)
+
+
+SCHEMA, SCHEMA_VERSION, DATA = (Brief._fields.index(name) for name in ("schema", "schema_version", "data"))
 
 
 class SchemaRows(msgspec.Struct, frozen=True):
@@ -93,14 +102,14 @@ class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
     """A datum encoded for writing, before it has numbers, rev and seq."""
 
     id: str
-    t: int
+    created_at: int
     schema: str
-    sv: int
+    schema_version: int
     author: str
     source: str | None
     parent: str | None
     tags: str
-    x: bytes | None
+    extra: bytes | None
     data: bytes
     content: bytes | None
     plain: dict[str, Any]  # `data` before encoding, for index keys
@@ -110,8 +119,8 @@ class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
 def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum:
     """Check and encode a datum; everything that can be refused is refused here."""
     datum = datum.check(plain)
-    t = clock.to_us(datum.created_at)
-    if not T_FIRST <= t <= T_LAST:
+    created = clock.to_us(datum.created_at)
+    if not T_FIRST <= created <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
         raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
     if datum.extra is not None and not isinstance(datum.extra, dict):
@@ -126,7 +135,7 @@ def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum
     tags, text = _tag_texts.get(given) or _tag_text(given)
     return EncodedDatum(
         datum.id,
-        t,
+        created,
         datum.schema or "",
         datum.schema_version or 0,
         datum.author or author,
@@ -183,15 +192,34 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
 
     A damaged row becomes a datum with a `problem`: one bad record must not hide the others.
     """
-    (_, id, rev, seq, _, t, _, schema, sv, author, source, parent, tags, _, _, x, data, content) = row
+    (
+        _,
+        id,
+        rev,
+        seq,
+        _,
+        created,
+        _,
+        schema,
+        version,
+        author,
+        source,
+        parent,
+        tags,
+        _,
+        _,
+        extra,
+        data,
+        content,
+    ) = row
     try:
-        if type(id) is not str or type(t + rev + seq + sv) is not int:
+        if type(id) is not str or type(created + rev + seq + version) is not int:
             raise Corrupt("its id or one of its numbers is of another kind")
         if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
             raise Corrupt("its parent or its content is of another kind")
         return Datum(
             id,
-            clock.from_us(t),
+            clock.from_us(created),
             _data_decoder.decode(data) if data else {},
             content or b"",
             _tag_sets.get(tags) or _tag_set(tags),
@@ -199,11 +227,11 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             None if source is None else name(source),
             parent,
             name(schema) or None,
-            sv or None,
+            version or None,
             rev,
             seq,
             None,
-            None if x is None else codec.decode(x),
+            None if extra is None else codec.decode(extra),
         )
     except DAMAGE as error:
         return _salvage(Row._make(row), name, error)
@@ -218,13 +246,13 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     out: list[Any] = []
     names: dict[int | None, str] = {}
     for row in rows:
-        _, id, rev, seq, t, schema, sv, author, source, parent, tags, x, data, content = row
+        _, id, rev, seq, created, schema, version, author, source, parent, tags, extra, data, content = row
         try:
             # One sum for all numbers: of anything else it is not a whole number, or a TypeError.
-            sound = type(data) is bytes and type(id) is str and type(t + rev + seq + sv) is int
+            sound = type(data) is bytes and type(id) is str and type(created + rev + seq + version) is int
         except TypeError:
             sound = False
-        if x is not None or not sound or not T_MIN <= t <= T_MAX:
+        if extra is not None or not sound or not T_MIN <= created <= T_MAX:
             out.append(datum_of(whole_of(row), name))
             continue
         new = _make(Blank)
@@ -239,8 +267,8 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
         except DAMAGE:
             out.append(datum_of(whole_of(row), name))
             continue
-        new.id, new.rev, new.seq, new._us, new._raw = id, rev, seq, t, data
-        new.author, new.schema, new.schema_version = names[author], names[schema] or None, sv or None
+        new.id, new.rev, new.seq, new._us, new._raw = id, rev, seq, created, data
+        new.author, new.schema, new.schema_version = names[author], names[schema] or None, version or None
         if parent is not None:
             new.parent_id = parent
         if content is not None:
@@ -257,10 +285,10 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
     first = rows[0][SCHEMA]
     try:
         names = {first: name(first)}
-        for _, id, rev, seq, t, schema, sv, author, source, _, tags, x, _, _ in rows:
-            if x is not None or schema != first or not T_MIN <= t <= T_MAX:
+        for _, id, rev, seq, created, schema, version, author, source, _, tags, extra, _, _ in rows:
+            if extra is not None or schema != first or not T_MIN <= created <= T_MAX:
                 return None
-            if type(id) is not str or type(t + rev + seq + sv) is not int:
+            if type(id) is not str or type(created + rev + seq + version) is not int:
                 return None
             if author not in names:
                 names[author] = name(author)
@@ -275,7 +303,7 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
 
 def brief_of(row: Row) -> Brief:
     """Return the columns of a live row that a reader needs."""
-    return Brief._make((*row[:4], row.t, *row[7:13], *row[15:]))
+    return Brief._make((*row[:4], row.created_at, *row[7:13], *row[15:]))
 
 
 def whole_of(brief: tuple[Any, ...]) -> Row:
@@ -299,7 +327,7 @@ def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
     id = row.id if isinstance(row.id, str) else _text(row.id)
     return Datum(
         id,
-        read_or(lambda: clock.from_us(row.t), clock.EPOCH),
+        read_or(lambda: clock.from_us(row.created_at), clock.EPOCH),
         read_or(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
         row.content if isinstance(row.content, bytes) else b"",
         read_or(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
@@ -307,7 +335,7 @@ def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
         read_or(lambda: None if row.source is None else name(row.source), None),
         row.parent if isinstance(row.parent, str) else None,
         read_or(lambda: name(row.schema) or None, None),
-        number(row.sv) or None,
+        number(row.schema_version) or None,
         number(row.rev),
         number(row.seq),
         f"{id!r} is damaged: {reason}",

@@ -18,7 +18,7 @@ from dgent.store.engine.catalog import (
     T_MIN,
     FieldKeys,
     SchemaState,
-    field_keys,
+    derive_keys,
     is_declared,
     require_state,
 )
@@ -69,7 +69,7 @@ class LineApplier:
         if is_forgotten(self._kernel, line):
             self._cache.start_purge()
             return None
-        known = {} if head is None else self._cache.lines_of(head.dk)
+        known = {} if head is None else self._cache.lines_of(head.record_key)
         hand = self.is_newest_edit(found)
         made = found.read.sum
         if found.read.hand and not hand:
@@ -83,12 +83,12 @@ class LineApplier:
         self.write_row(fresh, head, line.keep)
         at = fresh.at if hand or line.at is None else clock.to_us(line.at)
         file, said = self._cache.number(found.name), fresh.rev if hand else line.rev
-        cached = CachedLine(fresh.dk, fresh.rev, made, c, at, file, said, line.after)
+        cached = CachedLine(fresh.record_key, fresh.rev, made, c, at, file, said, line.after)
         self._put_line(line, cached)
         if line.id in self._tips:
             self._tips[line.id][made] = cached, fresh
         if not hand and _is_disputed(line):
-            self._cache.put_conflict(fresh.dk, fresh.rev, previous_sums(line), line.disputed or ())
+            self._cache.put_conflict(fresh.record_key, fresh.rev, previous_sums(line), line.disputed or ())
         return self.log_op(fresh)
 
     def _put_line(self, line: RecordLine, cached: CachedLine) -> None:
@@ -99,7 +99,7 @@ class LineApplier:
         """Return the log entry of a version."""
         state = self.store.state(self.store.name(row.schema))
         quiet = 0 if state is None or state.feed else QUIET
-        return (PUT if row.live else DELETE) | quiet, row.dk, row.rev
+        return (PUT if row.live else DELETE) | quiet, row.record_key, row.rev
 
     def _track_tips(
         self, line: RecordLine, known: dict[str, CachedLine], head: Row | None, hand: bool
@@ -165,7 +165,7 @@ class LineApplier:
     def _next_version(self, id: str, head: Row | None) -> tuple[int, int]:
         """Return the key of a record, and the least rev of its next version."""
         if head is not None:
-            return head.dk, head.rev + 1
+            return head.record_key, head.rev + 1
         key = self.reserve_record_key(id)
         self._reserved_keys.pop(id, None)
         return key, self.store.forgotten_rev(id) + 1
@@ -192,7 +192,7 @@ class LineApplier:
             ),
             "hand",
         )
-        return made.data, made.x, made.tags
+        return made.data, made.extra, made.tags
 
     def schema_state(self, schema: str, schema_version: int) -> SchemaState:
         """Return the state of a schema, and record that it has records of this version."""
@@ -217,12 +217,12 @@ class LineApplier:
             store.add_entries(list(new - old))
             store.archive(rows.pack_row(head, row))
             if keep is not None:
-                store.drop_past(head.dk, row.rev - keep)
-            if head.fk == EMPTY and head.live:
-                store.mark_unindexed(head.schema, head.dk, False)
+                store.drop_past(head.record_key, row.rev - keep)
+            if head.field_keys == EMPTY and head.live:
+                store.mark_unindexed(head.schema, head.record_key, False)
             store.replace(row)
-        if row.fk == EMPTY and row.fk is not None:
-            store.mark_unindexed(row.schema, row.dk, True)
+        if row.field_keys == EMPTY and row.field_keys is not None:
+            store.mark_unindexed(row.schema, row.record_key, True)
 
     def _index_row(self, row: Row) -> tuple[Row, set[Any]]:
         """Return the row, marked if its fields cannot be indexed here, and its index entries."""
@@ -234,26 +234,26 @@ class LineApplier:
         keys: FieldKeys = {}
         if state.paths or state.refs:
             try:
-                if row.sv != state.iv:
+                if row.schema_version != state.index_version:
                     raise ValueError("its version is not the indexed one, and lines have no migrations")
-                keys = field_keys(state, rows.data_of(row))
+                keys = derive_keys(state, rows.data_of(row))
             except rows.DAMAGE:
-                row = row._replace(fk=EMPTY)
+                row = row._replace(field_keys=EMPTY)
         return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
 
     def reserve_record_key(self, id: str) -> int:
         """Return the key of a record; reserve one if its first line is not applied yet."""
         head = self.store.head(id)
         if head is not None:
-            return head.dk
+            return head.record_key
         if id not in self._reserved_keys:
             self._reserved_keys[id] = self.new_record_key()
         return self._reserved_keys[id]
 
     def new_record_key(self) -> int:
         """Return a key that no record has had."""
-        self._kernel.tip.dk += 1
-        return self._kernel.tip.dk
+        self._kernel.tip.record_key += 1
+        return self._kernel.tip.record_key
 
     # -- conflicts ------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class LineApplier:
             ends = {id: tips for id, tips in ends.items() if id not in self._unsure}
         if ends or self.touched:
             LineSettlement(self._kernel, self, ends).run(lineages)
-        self._cache.raise_key_floor(self._kernel.tip.dk)
+        self._cache.raise_key_floor(self._kernel.tip.record_key)
         if rebuilt:
             self._restart_index_builds()
 
@@ -303,8 +303,8 @@ class LineApplier:
         """Check whether a record is the one forgotten at a rev, not a later one with the same id."""
         alone = lines.get(self._cache.hash(row.id).hex())
         if alone is None:
-            return not self._cache.is_recreated_after(row.dk, rev)
-        newest = self._cache.find_newest_line(row.dk)
+            return not self._cache.is_recreated_after(row.record_key, rev)
+        newest = self._cache.find_newest_line(row.record_key)
         return newest is not None and newest.sum in alone
 
     def apply_retention(self, mark: CommitMark) -> None:
@@ -314,7 +314,7 @@ class LineApplier:
             head = store.head(id)
             # A diverged record has other revs in each copy, so both versions stay.
             if head is not None and (id not in self._tips or id in self._unsure):
-                store.drop_past(head.dk, min(below, head.rev))
+                store.drop_past(head.record_key, min(below, head.rev))
         floor = min(mark.floor or 0, self._kernel.tip.seq)
         if floor > store.floor():
             store.raise_floor(floor)
@@ -329,7 +329,7 @@ class LineApplier:
             state = SchemaState(declared.schema, store.make_number(declared.schema))
         new = msgspec.structs.replace(
             state,
-            iv=declared.version,
+            index_version=declared.version,
             paths=declared.indexes,
             refs=declared.refs,
             history=declared.history,
@@ -337,13 +337,13 @@ class LineApplier:
             owner=declared.owner,
             digest=declared.digest,
         )
-        if (new.iv, new.paths, new.refs) != (state.iv, state.paths, state.refs):
+        if (new.index_version, new.paths, new.refs) != (state.index_version, state.paths, state.refs):
             everything = frozenset(new.paths) | ({REF} if new.refs else frozenset())
             ready = frozenset[str]() if state.seen else everything
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
             # Lines do not hold `kinds`; a program that knows the schema's contract declares them again.
-            known = state.kinds if new.iv == state.iv else {}
+            known = state.kinds if new.index_version == state.index_version else {}
             kinds = {path: kind for path, kind in known.items() if path in new.paths}
             new = msgspec.structs.replace(new, kinds=kinds, keys=KEYS)
             while store.drop_indexes(new.number, lambda name: is_declared(new, name), BATCH):

@@ -253,7 +253,9 @@ class Cache:
 
     def seal_line(self, row: Row, made: str, c: str) -> None:
         """Record the sum and the commit that a line got when it was sealed."""
-        self._run("UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.dk, row.rev))
+        self._run(
+            "UPDATE j_line SET sum = ?, c = ? WHERE dk = ? AND rev = ?", (made, c, row.record_key, row.rev)
+        )
         self._run("UPDATE commits SET cid = ? WHERE seq = ?", (c, row.seq))
 
     # -- records --------------------------------------------------------------------------

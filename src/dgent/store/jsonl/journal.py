@@ -105,7 +105,7 @@ class Journal:
                 same.append((i, self._cache.find_id(record_key) if record_key else None, rev))
         if same:
             fields["same"] = same
-        erased = {row.dk: row for row in recorded.erased}
+        erased = {row.record_key: row for row in recorded.erased}
         gone = [erased[record_key] for code, record_key, _ in logged.ops if code & ~QUIET == FORGET]
         if gone:
             fields["forget"] = [(self._cache.hash(row.id).hex(), row.rev) for row in gone]
@@ -125,7 +125,7 @@ class Journal:
         rules = None if row.live else merge.rules_of(schema := self._store.name(row.schema))
         if rules is None or schema not in rules.joint:
             return None
-        return sorted(self._cache.lines_of(row.dk))
+        return sorted(self._cache.lines_of(row.record_key))
 
     def add_line(
         self,
@@ -159,8 +159,8 @@ class Journal:
         made = self._append(file, fields)
         rev = row.rev if local_rev is None else local_rev
         number = self._cache.number(file)
-        self._lines.append(CachedLine(row.dk, rev, made, c, row.at, number, row.rev, after))
-        self._latest[row.dk] = made
+        self._lines.append(CachedLine(row.record_key, rev, made, c, row.at, number, row.rev, after))
+        self._latest[row.record_key] = made
         return made
 
     def _add_record_fields(self, fields: Fields, row: Row, schema: str, author: str) -> None:
@@ -168,9 +168,9 @@ class Journal:
         fields["at"] = clock.from_us(row.at)
         if not row.live:
             fields["op"] = "delete"
-        fields["created_at"] = clock.from_us(row.t)
+        fields["created_at"] = clock.from_us(row.created_at)
         if schema:
-            fields["schema"], fields["schema_version"] = schema, row.sv
+            fields["schema"], fields["schema_version"] = schema, row.schema_version
         fields["author"] = author
         if row.source is not None:
             fields["source"] = self._store.name(row.source)
@@ -178,8 +178,8 @@ class Journal:
             fields["parent_id"] = row.parent
         if row.tags != "[]":
             fields["tags"] = msgspec.Raw(row.tags.encode())
-        if row.x is not None:
-            fields["extra"] = msgspec.Raw(row.x)
+        if row.extra is not None:
+            fields["extra"] = msgspec.Raw(row.extra)
         if row.data is not None:
             fields["data"] = msgspec.Raw(row.data)
         if row.content is not None:
@@ -235,7 +235,7 @@ class Journal:
 
 
 _PLAIN = SchemaState("", 0)
-_NAMES = {"version": "iv", "indexes": "paths"} | {
+_NAMES = {"version": "index_version", "indexes": "paths"} | {
     name: name for name in ("refs", "history", "feed", "owner", "digest")
 }
 

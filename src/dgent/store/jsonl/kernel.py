@@ -155,8 +155,8 @@ class JSONLKernel:
 
     def changes(self) -> tuple[int, int, int]:
         """Return a value that differs once the current work has written; rows advance the tip first."""
-        total, seq, dk = self.store.changes()
-        return total - self._carried, seq, dk
+        total, seq, record_key = self.store.changes()
+        return total - self._carried, seq, record_key
 
     def close(self) -> None:
         """Release the files; raises if acknowledged commits may not be on the disk."""

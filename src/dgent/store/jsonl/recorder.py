@@ -113,8 +113,8 @@ class RecordingKernel:
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of new records."""
         for row in rows:
-            self._rows[row.id] = self.recorded.rows[row.dk] = row
-            self.recorded.new.add(row.dk)
+            self._rows[row.id] = self.recorded.rows[row.record_key] = row
+            self.recorded.new.add(row.record_key)
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
         """Add entries to indexes."""
@@ -131,15 +131,15 @@ class RecordingKernel:
         """Replace the newest version of a record."""
         self._inside.replace(row)
         recorded = self.recorded
-        recorded.rows[row.dk] = row
-        below = recorded.drops.pop(row.dk, None)
+        recorded.rows[row.record_key] = row
+        below = recorded.drops.pop(row.record_key, None)
         if below is not None:
-            recorded.keep[row.dk, row.rev] = row.rev - below
+            recorded.keep[row.record_key, row.rev] = row.rev - below
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
+    def drop_past(self, record_key: int, below_rev: int) -> int:
         """Remove old versions below a rev; if `replace` follows, this is the schema's history limit."""
-        self.recorded.drops[dk] = below_rev
-        return self._inside.drop_past(dk, below_rev)
+        self.recorded.drops[record_key] = below_rev
+        return self._inside.drop_past(record_key, below_rev)
 
     def set_state(self, state: SchemaState) -> None:
         """Store the state of a schema."""

@@ -278,7 +278,7 @@ class FileReplay:
         if sums is not None:
             return found.read.sum in sums
         head = self._store.head(found.read.line.id)
-        return head is not None and found.read.sum in self._cache.lines_of(head.dk)
+        return head is not None and found.read.sum in self._cache.lines_of(head.record_key)
 
     def _wait_for(self, group: CommitGroup) -> None:
         self._cache.put_pending(group.c, {found.name for found in group.lines} | {folder.COMMITS})
@@ -325,7 +325,7 @@ class FileReplay:
         """Yield the ops of a commit that have no line, with their places."""
         for i, known, rev in mark.same:
             head = None if known is None else self._store.head(known)
-            yield i, (SAME, 0, 0) if head is None else (SAME, head.dk, rev)
+            yield i, (SAME, 0, 0) if head is None else (SAME, head.record_key, rev)
         for i, id, name, rev in mark.past:
             quiet = QUIET if i in mark.quiet else 0
             yield i, (_CODES[name] | quiet, applier.reserve_record_key(id), rev)

@@ -229,7 +229,7 @@ class LineSettlement:
         line, fields = row._replace(rev=said, at=at), {**about, "disputed": list(disputed)}
         journal.add_line(line, c, decided, fields, prev, keep, local_rev=here.rev)
         if disputed:
-            self._kernel.cache.put_conflict(here.dk, here.rev, sums, disputed)
+            self._kernel.cache.put_conflict(here.record_key, here.rev, sums, disputed)
         return self._applier.log_op(here)
 
     def _ends_of(self, id: str) -> Ends:
@@ -237,7 +237,7 @@ class LineSettlement:
         if id in self._ends:
             return self._ends[id]
         head = self._store.head(id)
-        seen = None if head is None else self._kernel.cache.find_newest_line(head.dk)
+        seen = None if head is None else self._kernel.cache.find_newest_line(head.record_key)
         return {} if head is None or seen is None else {seen.sum: (seen, head)}
 
     def _make_row(self, id: str, version: Datum | None, ends: Ends) -> Row:
@@ -247,20 +247,20 @@ class LineSettlement:
         if head is None:
             record_key, rev = self._applier.new_record_key(), store.forgotten_rev(id) + 1
         else:
-            record_key, rev = head.dk, head.rev + 1
+            record_key, rev = head.record_key, head.rev + 1
         if version is None:
             # From the latest deletion: the newest row may differ between copies.
             deleted = [each for each in ends.values() if not each[1].live] or list(ends.values())
             gone = max(deleted, key=lambda each: (each[0].at, each[0].c))[1]
             return gone._replace(
-                dk=record_key,
+                record_key=record_key,
                 rev=rev,
                 seq=tip.seq,
                 at=tip.at,
                 live=0,
                 enc=0,
-                fk=None,
-                x=None,
+                field_keys=None,
+                extra=None,
                 data=None,
                 content=None,
             )
@@ -268,13 +268,15 @@ class LineSettlement:
             made = rows.encode_datum(version, MERGE)
         except DgentError:  # the merged version cannot be stored: the later one stays unchanged
             latest = max(ends.values(), key=lambda each: (each[0].at, each[0].c))[1]
-            return latest._replace(dk=record_key, rev=rev, seq=tip.seq, at=tip.at, enc=0, fk=None)
-        state = self._applier.schema_state(made.schema, made.sv)
+            return latest._replace(
+                record_key=record_key, rev=rev, seq=tip.seq, at=tip.at, enc=0, field_keys=None
+            )
+        state = self._applier.schema_state(made.schema, made.schema_version)
         return Row(
-            *(record_key, id, rev, tip.seq, 1, made.t, tip.at, state.number, made.sv),
+            *(record_key, id, rev, tip.seq, 1, made.created_at, tip.at, state.number, made.schema_version),
             store.make_number(made.author),
             None if made.source is None else store.make_number(made.source),
-            *(made.parent, made.tags, 0, None, made.x, made.data, made.content),
+            *(made.parent, made.tags, 0, None, made.extra, made.data, made.content),
         )
 
 
@@ -289,9 +291,9 @@ def accept_record(ledger: Ledger, id: str, author: str) -> int:
     store.archive(rows.pack_row(head, row))
     keep = _versions_to_keep(store.state(store.name(row.schema)))
     if keep is not None:
-        store.drop_past(row.dk, row.rev - keep)
+        store.drop_past(row.record_key, row.rev - keep)
     store.replace(row)
-    ops: list[LoggedOp] = [(PUT if row.live else DELETE, row.dk, row.rev)]
+    ops: list[LoggedOp] = [(PUT if row.live else DELETE, row.record_key, row.rev)]
     kind, number = KINDS.index(MERGE), store.make_number(author)
     store.append(Logged(tip.seq, tip.at, number, kind, "conflict settled", None, ops, None, None))
     return row.rev
@@ -306,7 +308,17 @@ def _versions_to_keep(state: object) -> int | None:
 def _commit_name(made: Sequence[Row], ends: Mapping[str, Ends], forgotten: Fields) -> str:
     """Return the name of a commit: the same in every copy that writes the same over the same lines."""
     identity = [
-        (row.id, sorted(ends[row.id]), row.live, row.t, row.sv, row.tags, row.x, row.data, row.content)
+        (
+            row.id,
+            sorted(ends[row.id]),
+            row.live,
+            row.created_at,
+            row.schema_version,
+            row.tags,
+            row.extra,
+            row.data,
+            row.content,
+        )
         for row in made
     ]
     parts = [identity, sorted(forgotten["lines"].items())] if forgotten else identity

@@ -74,16 +74,16 @@ class MemoryKernel:
         return self._indexes.get(name)
 
     def head(self, id: str) -> Row | None:
-        dk = self._by_id.get(id)
-        return None if dk is None else self._rows[dk]
+        record_key = self._by_id.get(id)
+        return None if record_key is None else self._rows[record_key]
 
-    def row(self, dk: int) -> Row | None:
-        return self._rows.get(dk)
+    def row(self, record_key: int) -> Row | None:
+        return self._rows.get(record_key)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         run = self._slice(scan)
-        for key, _t, dk in reversed(run) if descending else run:
-            row = self._rows[dk]
+        for key, _t, record_key in reversed(run) if descending else run:
+            row = self._rows[record_key]
             yield key, row if content else row._replace(content=None)
 
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
@@ -124,10 +124,10 @@ class MemoryKernel:
         return count
 
     def unindexed_rows(self, schema: int) -> list[Row]:
-        return [self._rows[dk] for dk in sorted(self._lag.get(schema, ()))]
+        return [self._rows[record_key] for record_key in sorted(self._lag.get(schema, ()))]
 
-    def past(self, dk: int, rev: int | None = None) -> list[Row]:
-        kept = self._past.get(dk, [])
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
+        kept = self._past.get(record_key, [])
         if rev is None:
             return kept[::-1]
         start = bisect_left(kept, rev, key=lambda row: row.rev)
@@ -177,8 +177,8 @@ class MemoryKernel:
 
     def insert(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            self._rows[row.dk] = row
-            self._by_id[row.id] = row.dk
+            self._rows[row.record_key] = row
+            self._by_id[row.id] = row.record_key
         if len(rows) < 64:
             for row in rows:
                 insort(self._ids, row.id)
@@ -186,61 +186,61 @@ class MemoryKernel:
             self._ids = sorted([*self._ids, *(row.id for row in rows)])
 
     def replace(self, row: Row) -> None:
-        self._rows[row.dk] = row
+        self._rows[row.record_key] = row
 
-    def set_keys(self, dk: int, fk: bytes | None) -> None:
-        self._rows[dk] = self._rows[dk]._replace(fk=fk)
+    def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
+        self._rows[record_key] = self._rows[record_key]._replace(field_keys=field_keys)
 
     def archive(self, row: Row) -> None:
-        self._past.setdefault(row.dk, []).append(row)
+        self._past.setdefault(row.record_key, []).append(row)
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
-        before = self._past.get(dk, [])
+    def drop_past(self, record_key: int, below_rev: int) -> int:
+        before = self._past.get(record_key, [])
         kept = [row for row in before if row.rev >= below_rev]
         if kept:
-            self._past[dk] = kept
+            self._past[record_key] = kept
         else:
-            self._past.pop(dk, None)
+            self._past.pop(record_key, None)
         return len(before) - len(kept)
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
         if len(entries) > 2000:
             self._add_many(entries)
             return
-        for index, key, t, dk in entries:
+        for index, key, created_at, record_key in entries:
             run = self._entries.setdefault(index, [])
-            entry = (key, t, dk)
+            entry = (key, created_at, record_key)
             place = bisect_left(run, entry)
             if place == len(run) or run[place] != entry:
                 run.insert(place, entry)
 
     def _add_many(self, entries: Sequence[Entry]) -> None:
         grouped: dict[int, set[Position]] = {}
-        for index, key, t, dk in entries:
-            grouped.setdefault(index, set()).add((key, t, dk))
+        for index, key, created_at, record_key in entries:
+            grouped.setdefault(index, set()).add((key, created_at, record_key))
         for index, added in grouped.items():
             self._entries[index] = sorted(added.union(self._entries.get(index, ())))
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        for index, key, t, dk in entries:
+        for index, key, created_at, record_key in entries:
             run = self._entries.get(index, [])
-            place = bisect_left(run, (key, t, dk))
-            if place < len(run) and run[place] == (key, t, dk):
+            place = bisect_left(run, (key, created_at, record_key))
+            if place < len(run) and run[place] == (key, created_at, record_key):
                 del run[place]
 
-    def entries_at(self, dk: int) -> list[Entry]:
+    def entries_at(self, record_key: int) -> list[Entry]:
         return [
-            (index, key, t, mine)
+            (index, key, created_at, mine)
             for index, run in self._entries.items()
-            for key, t, mine in run
-            if mine == dk
+            for key, created_at, mine in run
+            if mine == record_key
         ]
 
-    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+    def mark_unindexed(self, schema: int, record_key: int, unindexed: bool) -> None:
         if unindexed:
-            self._lag.setdefault(schema, set()).add(dk)
+            self._lag.setdefault(schema, set()).add(record_key)
         else:
-            self._lag.get(schema, set()).discard(dk)
+            self._lag.get(schema, set()).discard(record_key)
 
     def append(self, logged: Logged) -> None:
         self._log.append(logged)
@@ -250,9 +250,9 @@ class MemoryKernel:
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
         versions = 0
         for row in rows:
-            past = self._past.pop(row.dk, [])
+            past = self._past.pop(row.record_key, [])
             versions += len(past) + row.live
-            del self._rows[row.dk], self._by_id[row.id]
+            del self._rows[row.record_key], self._by_id[row.id]
             del self._ids[bisect_left(self._ids, row.id)]
             self._forgotten[row.id] = row.rev
         for touched in seqs:
@@ -268,11 +268,11 @@ class MemoryKernel:
         self.generation += 1
         return False
 
-    def kept_after(self, dk: int, limit: int) -> list[int]:
-        return sorted(key for key in self._past if key > dk)[:limit]
+    def kept_after(self, record_key: int, limit: int) -> list[int]:
+        return sorted(key for key in self._past if key > record_key)[:limit]
 
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        return [(row.rev, row.seq, row.at) for row in self._past.get(dk, [])]
+    def spans(self, record_key: int) -> list[tuple[int, int, int]]:
+        return [(row.rev, row.seq, row.at) for row in self._past.get(record_key, [])]
 
     def expire_keys(self, before: int) -> None:
         for place, logged in enumerate(self._log):

@@ -26,7 +26,7 @@ class PendingOp(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     expect: Expect = None
     after: str | None = None
-    t: int = 0
+    created_at: int = msgspec.field(default=0, name="t")
     schema: str | None = None
     version: int | None = None
     author: str | None = None
@@ -43,7 +43,7 @@ class PendingOp(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the record that a put stores."""
         return Datum(
             self.id,
-            clock.from_us(self.t),
+            clock.from_us(self.created_at),
             codec.decode(self.data),
             self.content,
             frozenset(self.tags),

@@ -149,10 +149,10 @@ class Overlay:
                 continue
             before = self._records.get(step.id)
             if before is None:
-                self._records[step.id] = PendingRecord(step, 1, entry.key, step.t, False)
+                self._records[step.id] = PendingRecord(step, 1, entry.key, step.created_at, False)
                 continue
             recreated = before.step.op == "delete"
-            made = step.t if recreated else before.made
+            made = step.created_at if recreated else before.made
             self._records[step.id] = PendingRecord(
                 step, before.steps + 1, entry.key, made, recreated or before.recreated
             )

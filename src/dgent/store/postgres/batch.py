@@ -50,9 +50,9 @@ class Changes:
         """Add a replaced version to keep."""
         self.archived.append((*row, 0))
 
-    def thin(self, dk: int, below: int) -> None:
+    def thin(self, record_key: int, below: int) -> None:
         """Add an order to drop kept versions under a rev."""
-        self.thinned.append(dk)
+        self.thinned.append(record_key)
         self.below.append(below)
 
     def append(self, logged: Logged) -> None:
@@ -72,8 +72,8 @@ class Changes:
             standing(self.added, id_of),
             self.removed,
             self.logged,
-            [(schema, dk, id_of[dk]) for schema, dk in self.unindexed],
-            [(schema, dk, "") for schema, dk in self.caught_up],
+            [(schema, record_key, id_of[record_key]) for schema, record_key in self.unindexed],
+            [(schema, record_key, "") for schema, record_key in self.caught_up],
             self.thinned,
             self.below,
         )
@@ -86,18 +86,26 @@ def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any,
     """
     records: dict[tuple[int, int], tuple[list[str], list[str]]] = {}
     last = at = None
-    for ix, key, t, dk in entries:
-        if dk != last or t != at:
-            last, at = dk, t
-            indexes, keys = records.setdefault((dk, t), ([], []))
+    for ix, key, created_at, record_key in entries:
+        if record_key != last or created_at != at:
+            last, at = record_key, created_at
+            indexes, keys = records.setdefault((record_key, created_at), ([], []))
         indexes.append(str(ix))
         keys.append(key.hex())
     return [
-        (dk, t, id_of[dk], f"{{{','.join(indexes)}}}", '{"\\\\x' + '","\\\\x'.join(keys) + '"}')
-        for (dk, t), (indexes, keys) in records.items()
+        (
+            record_key,
+            created_at,
+            id_of[record_key],
+            f"{{{','.join(indexes)}}}",
+            '{"\\\\x' + '","\\\\x'.join(keys) + '"}',
+        )
+        for (record_key, created_at), (indexes, keys) in records.items()
     ]
 
 
 def with_ids(entries: Iterable[Entry], id_of: dict[int, str]) -> Sequence[tuple[Any, ...]]:
     """Return entries as the table has them: with the id, which decides the partition."""
-    return [(ix, key, t, dk, id_of[dk]) for ix, key, t, dk in entries]
+    return [
+        (ix, key, created_at, record_key, id_of[record_key]) for ix, key, created_at, record_key in entries
+    ]

@@ -37,26 +37,26 @@ class PostgresKernel(PostgresReading):
 
     def begin(self) -> None:
         """Lock the clock: from here on nobody else writes."""
-        seq, at, dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
-        self.tip = LogTip(seq, at, dk)
-        self._first = (seq, at, dk)
+        seq, at, record_key, version, self._any_unindexed = self._all(self.texts.lock)[0]
+        self.tip = LogTip(seq, at, record_key)
+        self._first = (seq, at, record_key)
         self.use(version)
 
     def end(self, writer: bytes) -> None:
         """Send pending writes, set the clock, and leave a mark that proves that it was done."""
         self.flush()
-        seq, at, dk = self.tip.seq, self.tip.at, self.tip.dk
-        if (seq, at, dk) != self._first or self._changed_catalog:
+        seq, at, record_key = self.tip.seq, self.tip.at, self.tip.record_key
+        if (seq, at, record_key) != self._first or self._changed_catalog:
             self._run(
                 f"UPDATE {self.texts.u}.clock SET seq = $1, at = $2, dk = $3, catalog = catalog + $4,"
                 f" lag = EXISTS (SELECT FROM {self.texts.u}.lag)",
                 seq,
                 at,
-                dk,
+                record_key,
                 int(self._changed_catalog),
             )
             mark = f"INSERT INTO {self.texts.u}.once (writer, n, seq, dk, at) VALUES ($1, 1, $2, $3, $4)"
-            self._run(mark, writer, seq, dk, at)
+            self._run(mark, writer, seq, record_key, at)
             self._run("SELECT pg_notify($1, $2)", "dgent_" + self.texts.universe, str(seq))
 
     def was_committed(self, writer: bytes) -> bool:
@@ -78,7 +78,7 @@ class PostgresKernel(PostgresReading):
                 f"UPDATE {self.texts.u}.datum d SET fk = r.fk FROM unnest($1::text[], $2::bytea[]) r(id, fk)"
                 " WHERE d.id = r.id AND d.trail = 0"
             )
-            wait(self.connection.execute(sql, [id for id, _ in keys], [fk for _, fk in keys]))
+            wait(self.connection.execute(sql, [id for id, _ in keys], [field_keys for _, field_keys in keys]))
 
     def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:
         self.flush()
@@ -96,15 +96,15 @@ class PostgresKernel(PostgresReading):
 
     def _met(self, row: Row | None) -> Row | None:
         if row is not None:
-            self.ids[row.dk] = row.id
-            self._was[row.dk] = row.seq
+            self.ids[row.record_key] = row.id
+            self._was[row.record_key] = row.seq
         return row
 
     def head(self, id: str) -> Row | None:
         return self._met(super().head(id))
 
-    def row(self, dk: int) -> Row | None:
-        return self._met(super().row(dk))
+    def row(self, record_key: int) -> Row | None:
+        return self._met(super().row(record_key))
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         for key, row in super().walk(scan, descending, content):
@@ -132,7 +132,7 @@ class PostgresKernel(PostgresReading):
     def make_index(self, name: IndexName) -> int:
         index = self.index_number(name)
         if index is None:
-            values = (name.schema, name.tag, name.path, name.iv)
+            values = (name.schema, name.tag, name.path, name.index_version)
             made = self._all(self.texts.make_index, *values)
             index = made[0][0] if made else self._all(self.texts.index, *values)[0][0]
             self.catalog.indexes[name] = index
@@ -157,19 +157,19 @@ class PostgresKernel(PostgresReading):
         self.changes.insert(rows)
 
     def replace(self, row: Row) -> None:
-        self.changes.replace(row, self._was[row.dk])
-        self._was[row.dk] = row.seq
+        self.changes.replace(row, self._was[row.record_key])
+        self._was[row.record_key] = row.seq
 
-    def set_keys(self, dk: int, fk: bytes | None) -> None:
-        self.keys.append((self.ids[dk], fk))
+    def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
+        self.keys.append((self.ids[record_key], field_keys))
 
     def archive(self, row: Row) -> None:
         self.changes.archive(row)
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
-        gone = [rev for rev, _, _ in self.spans(dk) if rev < below_rev]
-        self.changes.thin(dk, below_rev)
-        self._spans[dk] = [span for span in self._spans[dk] if span[0] >= below_rev]
+    def drop_past(self, record_key: int, below_rev: int) -> int:
+        gone = [rev for rev, _, _ in self.spans(record_key) if rev < below_rev]
+        self.changes.thin(record_key, below_rev)
+        self._spans[record_key] = [span for span in self._spans[record_key] if span[0] >= below_rev]
         return len(gone)
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
@@ -180,12 +180,12 @@ class PostgresKernel(PostgresReading):
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
 
-    def entries_at(self, dk: int) -> list[Entry]:
+    def entries_at(self, record_key: int) -> list[Entry]:
         sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
-        return [(ix, key, t, found) for ix, key, t, found in self._all(sql, dk)]
+        return [(ix, key, created_at, found) for ix, key, created_at, found in self._all(sql, record_key)]
 
-    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
-        (self.changes.unindexed if unindexed else self.changes.caught_up).append((schema, dk))
+    def mark_unindexed(self, schema: int, record_key: int, unindexed: bool) -> None:
+        (self.changes.unindexed if unindexed else self.changes.caught_up).append((schema, record_key))
 
     def append(self, logged: Logged) -> None:
         self.changes.append(logged)
@@ -193,9 +193,9 @@ class PostgresKernel(PostgresReading):
     # -- pruning --------------------------------------------------------------------------
 
     def erase(self, rows: Sequence[Row], seqs: Sequence[int], seq: int) -> int:
-        u, dks = self.texts.u, [row.dk for row in rows]
+        u, record_keys = self.texts.u, [row.record_key for row in rows]
         self._run(f"UPDATE {u}.commits SET note = NULL, digest = NULL WHERE seq = ANY ($1::bigint[])", seqs)
-        past = self._all(f"SELECT author, source FROM {u}.past WHERE dk = ANY ($1::bigint[])", dks)
+        past = self._all(f"SELECT author, source FROM {u}.past WHERE dk = ANY ($1::bigint[])", record_keys)
         names = {name for row in rows for name in (row.author, row.source)}
         names.update(name for record in past for name in record)
         ids = [row.id for row in rows]
@@ -249,8 +249,8 @@ class PostgresKernel(PostgresReading):
             self._reload()
         return False
 
-    def kept_after(self, dk: int, limit: int) -> list[int]:
-        found = [record[0] for record in self._all(self.texts.kept_after, dk, limit)]
+    def kept_after(self, record_key: int, limit: int) -> list[int]:
+        found = [record[0] for record in self._all(self.texts.kept_after, record_key, limit)]
         self._ahead = found
         return found
 

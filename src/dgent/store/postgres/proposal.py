@@ -70,7 +70,7 @@ class Proposal(PostgresKernel):
         self.strict = False
         self._changed_catalog = False
         if locked:
-            self.base, at, _dk, version, self._any_unindexed = self._all(self.texts.lock)[0]
+            self.base, at, _record_key, version, self._any_unindexed = self._all(self.texts.lock)[0]
             self.use(version)
             # What is learned here is known to others only when it is committed.
             self.catalog = own_generation(self.catalog.copy())
@@ -92,7 +92,7 @@ class Proposal(PostgresKernel):
             self._fetch_heads(wanted)
         elif not all(job.commit.ops for job in jobs):
             # The store is not sent a commit of nothing, so it is asked here where it stands.
-            seq, at, _dk, version, _lag = self._all(self.texts.clock)[0]
+            seq, at, _record_key, version, _lag = self._all(self.texts.clock)[0]
             self._stands_at(seq, at, version)
         keys = [job.key for job in jobs if job.key is not None]
         if keys:
@@ -152,7 +152,7 @@ class Proposal(PostgresKernel):
             self.strict,
             self._commit_time(),
             self.tip.seq - self.base,
-            self.tip.dk - FRESH,
+            self.tip.record_key - FRESH,
             checked,
             [self._checked[id] for id in checked],
             *self.changes.arguments(self.ids),
@@ -175,9 +175,9 @@ class Proposal(PostgresKernel):
             self._checked[id] = 0
         return row
 
-    def row(self, dk: int) -> Row | None:
-        made = self._made.get(dk)
-        return PostgresReading.row(self, dk) if made is None else made
+    def row(self, record_key: int) -> Row | None:
+        made = self._made.get(record_key)
+        return PostgresReading.row(self, record_key) if made is None else made
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         """Return the commits since then, those of this group among them; nobody may commit in between."""
@@ -209,16 +209,16 @@ class Proposal(PostgresKernel):
 
     def insert(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            self.ids[row.dk] = row.id
-            self._made[row.dk] = row
+            self.ids[row.record_key] = row.id
+            self._made[row.record_key] = row
         self.changes.insert(rows)
 
     def replace(self, row: Row) -> None:
-        self._made[row.dk] = row
-        self.changes.replace(row, self._was[row.dk])
+        self._made[row.record_key] = row
+        self.changes.replace(row, self._was[row.record_key])
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
-        self.changes.thin(dk, below_rev)
+    def drop_past(self, record_key: int, below_rev: int) -> int:
+        self.changes.thin(record_key, below_rev)
         return 0
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:

@@ -149,7 +149,7 @@ class PostgresReading:
     def index_number(self, name: IndexName) -> int | None:
         index = self.catalog.indexes.get(name)
         if index is None:
-            found = self._all(self.texts.index, name.schema, name.tag, name.path, name.iv)
+            found = self._all(self.texts.index, name.schema, name.tag, name.path, name.index_version)
             if found:
                 index = self.catalog.indexes[name] = found[0][0]
         return index
@@ -160,18 +160,20 @@ class PostgresReading:
         found = self._all(self.texts.head, id)
         return Row._make(found[0]) if found else None
 
-    def row(self, dk: int) -> Row | None:
-        if dk not in self._rows:
-            wanted = self._along(dk, self._rows)
+    def row(self, record_key: int) -> Row | None:
+        if record_key not in self._rows:
+            wanted = self._along(record_key, self._rows)
             self._rows = dict.fromkeys(wanted)
-            self._rows.update((row.dk, row) for row in map(Row._make, self._all(self.texts.rows, wanted)))
-        return self._rows[dk]
+            self._rows.update(
+                (row.record_key, row) for row in map(Row._make, self._all(self.texts.rows, wanted))
+            )
+        return self._rows[record_key]
 
-    def _along(self, dk: int, known: Mapping[int, object]) -> list[int]:
+    def _along(self, record_key: int, known: Mapping[int, object]) -> list[int]:
         """Return the records to fetch with a requested one: it, and those that will be needed next."""
-        if dk not in self._ahead:
-            return [dk]
-        place = self._ahead.index(dk)
+        if record_key not in self._ahead:
+            return [record_key]
+        place = self._ahead.index(record_key)
         return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
@@ -186,9 +188,9 @@ class PostgresReading:
                 return
             key, row = found[-1][0], Row._make(found[-1][1:])
             scan = (
-                scan._replace(high=(key, row.t, row.dk))
+                scan._replace(high=(key, row.created_at, row.record_key))
                 if descending
-                else scan._replace(low=(key, row.t, row.dk + 1))
+                else scan._replace(low=(key, row.created_at, row.record_key + 1))
             )
             page += 1
 
@@ -239,41 +241,43 @@ class PostgresReading:
             else []
         )
 
-    def past(self, dk: int, rev: int | None = None) -> list[Row]:
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
         if rev is None:
-            rows = [Row._make(found) for found in self._all(self.texts.past, dk)]
+            rows = [Row._make(found) for found in self._all(self.texts.past, record_key)]
             self._seqs = [row.seq for row in rows]  # a history shows their commits, too
             return rows
-        if (dk, rev) in self._versions:
+        if (record_key, rev) in self._versions:
             self._fetch_versions()
-        known = self._past.get((dk, rev))
+        known = self._past.get((record_key, rev))
         if known is not None:
             return [known]
-        return [Row._make(found) for found in reversed(self._all(self.texts.past_from, dk, rev))]
+        return [Row._make(found) for found in reversed(self._all(self.texts.past_from, record_key, rev))]
 
     def _fetch_versions(self) -> None:
         """Fetch the versions that a log names, as far as they are stored whole."""
-        dks, revs = zip(*self._versions, strict=True)
+        record_keys, revs = zip(*self._versions, strict=True)
         self._versions = []
-        found = map(Row._make, self._all(self.texts.past_exact, dks, revs))
-        self._past = {(row.dk, row.rev): row for row in found}
+        found = map(Row._make, self._all(self.texts.past_exact, record_keys, revs))
+        self._past = {(row.record_key, row.rev): row for row in found}
 
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        if dk not in self._spans:
-            wanted = self._along(dk, self._spans)
+    def spans(self, record_key: int) -> list[tuple[int, int, int]]:
+        if record_key not in self._spans:
+            wanted = self._along(record_key, self._spans)
             self._spans = {other: [] for other in wanted}
             for other, rev, seq, at in self._all(self.texts.spans, wanted):
                 self._spans[other].append((rev, seq, at))
-        return self._spans[dk]
+        return self._spans[record_key]
 
     # -- the log --------------------------------------------------------------------------
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         found = [logged_of(record) for record in self._all(self.texts.log, since, limit)]
         # A reader of the log needs its records next, and the versions it made.
-        self._ahead = list({dk: None for logged in found for _, dk, _ in logged.ops})
+        self._ahead = list({record_key: None for logged in found for _, record_key, _ in logged.ops})
         self._versions = [
-            (dk, rev - 1 if code == DELETE else rev) for logged in found for code, dk, rev in logged.ops
+            (record_key, rev - 1 if code == DELETE else rev)
+            for logged in found
+            for code, record_key, rev in logged.ops
         ][:_AHEAD]
         return found
 
@@ -287,8 +291,8 @@ class PostgresReading:
         found = self._commits[seq]
         if found is not None and not self._ahead:
             # Undoing it reads its records, and the versions before.
-            self._ahead = [dk for _, dk, _ in found.ops]
-            self._versions = [(dk, rev - 1) for _, dk, rev in found.ops][:_AHEAD]
+            self._ahead = [record_key for _, record_key, _ in found.ops]
+            self._versions = [(record_key, rev - 1) for _, record_key, rev in found.ops][:_AHEAD]
         return found
 
     def find_by_key(self, key: bytes) -> Logged | None:
@@ -310,7 +314,7 @@ class PostgresReading:
 
 
 def logged_of(record: Iterable[Any]) -> Logged:
-    """Return a commit from its row; the records it created are numbered from the `dk` it began at."""
+    """Return a commit from its row; the records it created are numbered from the `record_key` it began at."""
     seq, at, author, kind, note, of_seq, raw, key, digest, base = record
     ops = [op if op[1] >= 0 else (op[0], base - op[1], op[2]) for op in ops_of(seq, raw)]
     return Logged(seq, at, author, kind, note, of_seq, ops, key, digest)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dgent.store.engine.row import Brief, Row
+from dgent.store.engine.row import Brief, Row, columns_of
 from dgent.store.engine.versions import ANCHOR
 from dgent.store.postgres.format import checked_name
 
-COLUMNS = ", ".join(Row._fields)
-_PREFIXED = ", ".join("d." + column for column in Row._fields[:-1])
-_BRIEF = ", ".join("d." + field for field in Brief._fields[:-1])
+COLUMNS = ", ".join(columns_of(Row))
+_PREFIXED = ", ".join("d." + column for column in columns_of(Row)[:-1])
+_BRIEF = ", ".join("d." + field for field in columns_of(Brief)[:-1])
 LOG = "seq, at, author, kind, note, of_seq, ops, key, digest, dk"
 _WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
 

@@ -114,12 +114,13 @@ class PostgresUpkeep:
     async def _clock(self) -> Finding:
         """Check that the clock is at the end of the log; if it were behind, numbers would be given twice."""
         u = self._backend._texts.u
-        ((seq, dk, last, top),) = await self._backend._fetch(
+        ((seq, record_key, last, top),) = await self._backend._fetch(
             f"SELECT c.seq, c.dk, (SELECT coalesce(max(seq), 0) FROM {u}.commits),"
             f" (SELECT coalesce(max(dk), 0) FROM {u}.datum) FROM {u}.clock c"
         )
-        if seq < last or dk < top:
-            message = f"the clock stands at seq {seq}, key {dk}; the log goes to {last}, the records to {top}"
+        if seq < last or record_key < top:
+            stands, goes = f"seq {seq}, key {record_key}", f"{last}, the records to {top}"
+            message = f"the clock stands at {stands}; the log goes to {goes}"
             return Finding("problem", "clock", message, "restore the whole universe from one backup")
         return Finding("ok", "clock", f"the newest commit is {seq:,}")
 
@@ -198,18 +199,18 @@ def _look(reading: Any, last: str) -> _Looked:
     for row in rows:
         if datum_of(row, reading.name).problem is not None:
             looked.damaged += 1
-        elif stand[row.dk] != set(ledger.entries_of(row)):
+        elif stand[row.record_key] != set(ledger.entries_of(row)):
             looked.wrong.append(row.id)
     return looked
 
 
 def _standing(reading: Any, rows: Iterable[Row]) -> dict[int, set[Entry]]:
     """Return the entries that some records have."""
-    by_dk: dict[int, set[Entry]] = {row.dk: set() for row in rows}
+    by_key: dict[int, set[Entry]] = {row.record_key: set() for row in rows}
     sql = f"SELECT ix, key, t, dk FROM {reading.texts.u}.entry WHERE dk = ANY ($1::bigint[])"
-    for ix, key, t, dk in reading._all(sql, list(by_dk)):
-        by_dk[dk].add((ix, key, t, dk))
-    return by_dk
+    for ix, key, created_at, record_key in reading._all(sql, list(by_key)):
+        by_key[record_key].add((ix, key, created_at, record_key))
+    return by_key
 
 
 def _mend(ledger: Ledger, ids: list[str]) -> None:
@@ -219,7 +220,7 @@ def _mend(ledger: Ledger, ids: list[str]) -> None:
         row = kernel.head(id)
         if row is None or not row.live:
             continue
-        should, stands = set(ledger.entries_of(row)), set(kernel.entries_at(row.dk))
+        should, stands = set(ledger.entries_of(row)), set(kernel.entries_at(row.record_key))
         kernel.remove_entries(stands - should)
         kernel.add_entries(list(should - stands))
 

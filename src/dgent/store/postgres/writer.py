@@ -15,7 +15,7 @@ from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
 from dgent.store.backend import Commit, Committed, View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
-from dgent.store.engine.row import Row
+from dgent.store.engine.row import Row, columns_of
 from dgent.store.postgres import errors
 from dgent.store.postgres.batch import with_ids
 from dgent.store.postgres.bridge import Begun, run
@@ -35,7 +35,7 @@ SPLIT = 16  # so many that wait are sent in two halves, so that server and clien
 LOOKS = 20  # how often within its time a commit is looked after
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
-_DK, _SEQ, _AT = (Row._fields.index(name) for name in ("dk", "seq", "at"))
+_RECORD_KEY, _SEQ, _AT = (Row._fields.index(name) for name in ("record_key", "seq", "at"))
 _ENTRY = ("ix", "key", "t", "dk", "id")
 
 
@@ -49,12 +49,12 @@ async def send(
         async with connection.transaction():
             await connection.execute(texts.patience)
             values = proposal.arguments(writer, n)
-            seq, dk, at = await connection.fetchrow(texts.commit, *values)
-            ahead, shift = seq - proposal.base, dk - FRESH
+            seq, record_key, at = await connection.fetchrow(texts.commit, *values)
+            ahead, shift = seq - proposal.base, record_key - FRESH
             await connection.copy_records_to_table(
                 "datum",
                 schema_name=texts.universe,
-                columns=[*Row._fields, "trail"],
+                columns=[*columns_of(Row), "trail"],
                 records=_number_rows(fresh, ahead, shift, at),
             )
             await connection.copy_records_to_table(
@@ -71,15 +71,15 @@ async def send(
 def _number_rows(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
     for row in rows:
         given = list(row[:-1])
-        given[_DK] += shift
+        given[_RECORD_KEY] += shift
         given[_SEQ] += ahead
         given[_AT] = at
         yield given
 
 
 def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[tuple[Any, ...]]:
-    for ix, key, t, dk, id in entries:
-        yield ix, key, t, dk + shift if dk < 0 else dk, id
+    for ix, key, created_at, record_key, id in entries:
+        yield ix, key, created_at, record_key + shift if record_key < 0 else record_key, id
 
 
 class CommitJob:

@@ -186,7 +186,7 @@ async def _indexes(backend: SQLiteBackend) -> Seen:
             seen.append(_filling(backend, state, mixed))
         if unindexed:
             message = f"{state.name}: {unindexed:,} records are in no field index; queries read each of them"
-            hint = f"upgrade them with a program that knows version {state.iv}"
+            hint = f"upgrade them with a program that knows version {state.index_version}"
             seen.append((Finding("note", "indexes", message, hint), None))
     return seen or [(Finding("ok", "indexes", "every index is complete"), None)]
 
@@ -197,14 +197,15 @@ def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
     if state.fill is None:
         return unindexed, False
     sql = "SELECT EXISTS (SELECT 1 FROM datum WHERE schema = ? AND sv <> ? AND live = 1 AND trail = 0)"
-    return unindexed, bool(reading._all(sql, state.number, state.iv)[0][0])
+    return unindexed, bool(reading._all(sql, state.number, state.index_version)[0][0])
 
 
 def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[Finding, Mend | None]:
     waiting = ", ".join(state.building) or "indexes of an older version"
     message = f"{state.name}: an index is not complete ({waiting}); queries are right, only slower"
     if mixed:
-        hint = f"a program that knows version {state.iv} of the schema goes on with it when it is opened"
+        version = state.index_version
+        hint = f"a program that knows version {version} of the schema goes on with it when it is opened"
         return Finding("note", "indexes", message, hint), None
 
     async def fill() -> str | None:
@@ -219,7 +220,11 @@ def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[F
 def _fill(ledger: Ledger, state: SchemaState, view: _Own) -> bool:
     # Only as long as nobody declared another version meanwhile: this view knows no other.
     now = ledger.kernel.state(state.name)
-    return now is not None and now.iv == state.iv and prune.fill_step(ledger, state.name, view)
+    return (
+        now is not None
+        and now.index_version == state.index_version
+        and prune.fill_step(ledger, state.name, view)
+    )
 
 
 class _Own(StoredView):
@@ -230,7 +235,7 @@ class _Own(StoredView):
 
     def version(self, schema: str) -> int | None:
         """Return the version of the index."""
-        return self._state.iv if schema == self._state.name else None
+        return self._state.index_version if schema == self._state.name else None
 
 
 # -- around the file ----------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dgent.store.engine.catalog import (
     state_of,
 )
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, ops_of, start_at
-from dgent.store.engine.row import Brief, Row
+from dgent.store.engine.row import Brief, Row, columns_of
 from dgent.store.engine.versions import ANCHOR
 
 _MAX_CACHED = 100_000
@@ -31,7 +31,7 @@ _ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
 
 _COLUMNS = "dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc, fk, x, data"
 _PREFIXED = ", ".join("d." + column for column in _COLUMNS.split(", "))
-_BRIEF = ", ".join("d." + field for field in Brief._fields[:-1])
+_BRIEF = ", ".join("d." + field for field in columns_of(Brief)[:-1])
 _LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 
 _BRIEF_HEAD = f"SELECT {_BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
@@ -184,7 +184,7 @@ class SQLiteReading:
         index = self.catalog.indexes.get(name)
         if index is None:
             sql = "SELECT ix FROM ix WHERE schema = ? AND tag = ? AND path = ? AND iv = ? AND trail = 0"
-            found = self._all(sql, name.schema, name.tag, name.path, name.iv)
+            found = self._all(sql, name.schema, name.tag, name.path, name.index_version)
             if not found:
                 return None
             index = found[0][0]
@@ -197,8 +197,8 @@ class SQLiteReading:
         found = self._execute(_HEAD, (id,)).fetchall()
         return Row._make(found[0]) if found else None
 
-    def row(self, dk: int) -> Row | None:
-        found = self._all(_ROW, dk)
+    def row(self, record_key: int) -> Row | None:
+        found = self._all(_ROW, record_key)
         return Row._make(found[0]) if found else None
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
@@ -264,12 +264,12 @@ class SQLiteReading:
             return []
         return [Row._make(found) for found in self._all(_LAG, schema)]
 
-    def past(self, dk: int, rev: int | None = None) -> list[Row]:
-        found = self._all(_PAST, dk) if rev is None else self._all(_PAST_FROM, dk, rev)[::-1]
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
+        found = self._all(_PAST, record_key) if rev is None else self._all(_PAST_FROM, record_key, rev)[::-1]
         return [Row._make(row) for row in found]
 
-    def spans(self, dk: int) -> list[tuple[int, int, int]]:
-        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", dk)
+    def spans(self, record_key: int) -> list[tuple[int, int, int]]:
+        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", record_key)
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
@@ -358,11 +358,13 @@ class SQLiteKernel(SQLiteReading):
     def _write_tombstones(self) -> None:
         tombstones, self._tombstones = self._tombstones, {}
         if len(tombstones) > _FEW_TOMBSTONES:  # they are small: written anew, they fill few pages
-            self._many_at_once("DELETE FROM datum WHERE dk = ?", [(row.dk,) for row in tombstones.values()])
+            self._many_at_once(
+                "DELETE FROM datum WHERE dk = ?", [(row.record_key,) for row in tombstones.values()]
+            )
             self._many_at_once(_INSERT, sorted(tombstones.values()))
         else:
             for row in tombstones.values():
-                self._at_once(_UPDATE, (*row[2:], row.dk))
+                self._at_once(_UPDATE, (*row[2:], row.record_key))
 
     def _drop_new(self) -> None:
         # New rows wait here, so that many small commits of one transaction are written together.
@@ -406,7 +408,7 @@ class SQLiteKernel(SQLiteReading):
 
     def changes(self) -> tuple[int, int, int]:
         """Return counters that differ as soon as the present work has written something."""
-        return self.connection.total_changes(), self.tip.seq, self.tip.dk
+        return self.connection.total_changes(), self.tip.seq, self.tip.record_key
 
     def commit(self) -> None:
         """Make the transaction durable, then let readers know the new names."""
@@ -478,7 +480,7 @@ class SQLiteKernel(SQLiteReading):
         if index is None:
             index = self.index_number(name)
             if index is None:
-                values = (name.schema, name.iv, name.tag, name.path)
+                values = (name.schema, name.index_version, name.tag, name.path)
                 self._execute("INSERT INTO ix (schema, iv, tag, path) VALUES (?, ?, ?, ?)", values)
                 index = self.connection.last_insert_rowid()
                 self._fresh_indexes[name] = index
@@ -505,18 +507,18 @@ class SQLiteKernel(SQLiteReading):
     def replace(self, row: Row) -> None:
         if row.live:
             self._tombstones.pop(row.id, None)
-            self._execute(_UPDATE, (*row[2:], row.dk))
+            self._execute(_UPDATE, (*row[2:], row.record_key))
         else:
             self._tombstones[row.id] = row
 
-    def set_keys(self, dk: int, fk: bytes | None) -> None:
-        self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (fk, dk))
+    def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
+        self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (field_keys, record_key))
 
     def archive(self, row: Row) -> None:
         self._apart(_BURY, row)
 
-    def drop_past(self, dk: int, below_rev: int) -> int:
-        self._apart("DELETE FROM past WHERE dk = ? AND rev < ?", (dk, below_rev))
+    def drop_past(self, record_key: int, below_rev: int) -> int:
+        self._apart("DELETE FROM past WHERE dk = ? AND rev < ?", (record_key, below_rev))
         return int(self.connection.changes())
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
@@ -527,15 +529,15 @@ class SQLiteKernel(SQLiteReading):
         if gone:
             self._many("DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?", gone)
 
-    def entries_at(self, dk: int) -> list[Entry]:
-        return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", dk)
+    def entries_at(self, record_key: int) -> list[Entry]:
+        return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", record_key)
 
-    def mark_unindexed(self, schema: int, dk: int, unindexed: bool) -> None:
+    def mark_unindexed(self, schema: int, record_key: int, unindexed: bool) -> None:
         if unindexed:
             self._any_unindexed = 1
-            self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, dk))
+            self._execute("INSERT OR IGNORE INTO lag (schema, dk) VALUES (?, ?)", (schema, record_key))
         else:
-            self._apart("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, dk))
+            self._apart("DELETE FROM lag WHERE schema = ? AND dk = ?", (schema, record_key))
 
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
@@ -548,12 +550,12 @@ class SQLiteKernel(SQLiteReading):
         versions = 0
         self._many(_CLEAR_NOTE, [(touched,) for touched in seqs])
         for row in rows:
-            self._execute("DELETE FROM past WHERE dk = ?", (row.dk,))
+            self._execute("DELETE FROM past WHERE dk = ?", (row.record_key,))
             versions += self.connection.changes() + row.live
-            self._execute("DELETE FROM datum WHERE dk = ?", (row.dk,))
+            self._execute("DELETE FROM datum WHERE dk = ?", (row.record_key,))
             self._execute(_FORGET, (self.catalog.hash(row.id), row.rev, seq))
-        # A dk is never given again, or the log would speak of another record.
-        self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.dk,))
+        # A record key is never given again, or the log would speak of another record.
+        self._execute("UPDATE meta SET value = max(value, ?) WHERE name = 'dk_floor'", (self.tip.record_key,))
         self._execute("UPDATE meta SET value = 1 WHERE name = 'forgot'")
         # Until the file is rewritten, its free pages and the log still hold the bytes.
         self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('erasing', ?)", (seq,))
@@ -590,9 +592,9 @@ class SQLiteKernel(SQLiteReading):
             self.reload_everywhere()
         return False
 
-    def kept_after(self, dk: int, limit: int) -> list[int]:
+    def kept_after(self, record_key: int, limit: int) -> list[int]:
         sql = "SELECT DISTINCT dk FROM past WHERE dk > ? ORDER BY dk LIMIT ?"
-        return [found[0] for found in self._all(sql, dk, limit)]
+        return [found[0] for found in self._all(sql, record_key, limit)]
 
     def expire_keys(self, before: int) -> None:
         sql = "UPDATE commits SET key = NULL, digest = NULL WHERE key IS NOT NULL AND at < ?"

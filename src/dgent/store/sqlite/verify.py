@@ -12,7 +12,7 @@ from dgent.store.engine import row as rows
 from dgent.store.engine.catalog import EMPTY, Entry, IndexName, is_declared
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
-from dgent.store.engine.row import Row
+from dgent.store.engine.row import Row, columns_of
 from dgent.store.sqlite.kernel import SQLiteReading
 from dgent.store.upkeep import Finding
 from dgent.system.progress import ProgressReporter
@@ -42,7 +42,7 @@ _SOUND = (
 _WRONG_PAST = f"SELECT count(*) FROM past WHERE typeof(dk) <> 'integer' OR {_WRONG}"
 _BAD = "CREATE TEMP TABLE bad (dk INTEGER PRIMARY KEY)"
 
-_COLUMNS = ", ".join(Row._fields[:-1])  # content is in no index
+_COLUMNS = ", ".join(columns_of(Row)[:-1])  # content is in no index
 _LIVE = (
     f"SELECT {_COLUMNS}, NULL FROM datum WHERE live = 1 AND trail = 0 AND dk NOT IN (SELECT dk FROM bad)"
     " ORDER BY dk"
@@ -98,7 +98,7 @@ class Strays:
     """Index entries that do not follow from the rows, and rows whose mark as unindexed (`lag`) is wrong."""
 
     def __init__(self) -> None:
-        self.missing: list[int] = []  # dk of rows that lack an entry
+        self.missing: list[int] = []  # record key of rows that lack an entry
         self.extra: list[Entry] = []
         self.unindexed: list[int] = []
 
@@ -120,7 +120,7 @@ class _VerifyReading(SQLiteReading):
         """Return the number of an index; a missing one has a number that no index has."""
         return self.index_number(name) or -1
 
-    def entries_at(self, dk: int) -> list[Entry]:
+    def entries_at(self, record_key: int) -> list[Entry]:
         """Return nothing: the entries of a damaged row cannot be worked out."""
         return []
 
@@ -153,15 +153,15 @@ def _list_wanted(
     connection.execute("PRAGMA query_only = OFF")
     for table in (_WANT, _BAD, _NAMED):
         connection.execute(table)
-    damaged = {dk for dk, _ in _unsound(connection)}
-    connection.executemany("INSERT INTO bad VALUES (?)", [(dk,) for dk in damaged])
+    damaged = {record_key for record_key, _ in _unsound(connection)}
+    connection.executemany("INSERT INTO bad VALUES (?)", [(record_key,) for record_key in damaged])
     for batch in _batches(connection):
         wanted: list[Entry] = []
         for row in batch:
             try:
                 wanted += unsettled.drop_unsettled(ledger.entries_of(row), row.schema)
             except rows.DAMAGE:
-                damaged.add(row.dk)
+                damaged.add(row.record_key)
         connection.executemany("INSERT OR IGNORE INTO want VALUES (?, ?, ?, ?)", sorted(wanted))
         pace.add(len(batch))
     return damaged
@@ -177,13 +177,15 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     damaged = _list_wanted(connection, ledger, unsettled, pace)
     unread = _read_log(connection, kernel.floor())
     lost = _all(connection, _LOST)
-    gone = {dk for dk, _, nothing in lost if nothing}
-    traced = {dk for (dk,) in _all(connection, _TRACED)} - gone
+    gone = {record_key for record_key, _, nothing in lost if nothing}
+    traced = {record_key for (record_key,) in _all(connection, _TRACED)} - gone
     strays, spared = Strays(), damaged | gone | traced
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
     # The index entries of a lost record are its only trace, and stay.
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
-    strays.unindexed = sorted({dk for sql in (_UNLISTED, _NOT_UNINDEXED) for (dk,) in ask(sql)} - spared)
+    strays.unindexed = sorted(
+        {record_key for sql in (_UNLISTED, _NOT_UNINDEXED) for (record_key,) in ask(sql)} - spared
+    )
     found = [
         *_report_damaged(len(damaged)),
         *_lost([seq for _, seq, _ in lost], len(traced)),
@@ -235,15 +237,15 @@ def _sound(connection: apsw.Connection) -> bool:
     seen: set[str] = set()
     first, last, decode, cursor = rows.T_FIRST, rows.T_LAST, rows._data_decoder.decode, connection.cursor()
     try:
-        for id, tags, parent, t, x, data, greatest, odd in cursor.execute(_SOUND):
+        for id, tags, parent, created_at, extra, data, greatest, odd in cursor.execute(_SOUND):
             if data is not None:
                 decode(data)
             if tags not in seen:
                 rows._tags_decoder.decode(tags)
                 seen.add(tags)
-            if x is not None:
-                codec.decode(x)
-            if odd or type(id) is not str or type(greatest) is not int or not first <= t <= last:
+            if extra is not None:
+                codec.decode(extra)
+            if odd or type(id) is not str or type(greatest) is not int or not first <= created_at <= last:
                 return False
             if parent is not None and type(parent) is not str:
                 return False
@@ -255,22 +257,25 @@ def _sound(connection: apsw.Connection) -> bool:
 
 
 def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
-    """Yield dk and id, as far as it is readable, of each damaged row."""
+    """Yield record key and id, as far as it is readable, of each damaged row."""
     cursor: Any = connection.cursor().execute(_BODIES)
-    for dk, id, tags, parent, t, x, data, wrong in cursor:
+    for record_key, id, tags, parent, created_at, extra, data, wrong in cursor:
         try:
             for text in (id, parent or b""):
                 text.decode()
             rows._tags_decoder.decode(tags)
-            if x is not None:
-                codec.decode(x)
+            if extra is not None:
+                codec.decode(extra)
             if data is not None:
                 rows._data_decoder.decode(data)
-            fine = not wrong and rows.T_FIRST <= t <= rows.T_LAST
+            fine = not wrong and rows.T_FIRST <= created_at <= rows.T_LAST
         except (*rows.DAMAGE, AttributeError):
             fine = False
         if not fine:
-            yield dk, id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{dk}"
+            yield (
+                record_key,
+                id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{record_key}",
+            )
 
 
 def _report_damaged(count: int) -> list[Finding]:
@@ -301,12 +306,12 @@ def _read_log(connection: apsw.Connection, floor: int) -> int:
         except rows.DAMAGE:
             wrong, decoded = 1, []
         damaged += wrong
-        for code, dk, rev in decoded:
+        for code, record_key, rev in decoded:
             if code & ~QUIET == FORGET:
                 store()
-                connection.execute("DELETE FROM named WHERE dk = ?", (dk,))
+                connection.execute("DELETE FROM named WHERE dk = ?", (record_key,))
             elif code & ~QUIET != SAME:
-                some.append((dk, rev, seq))
+                some.append((record_key, rev, seq))
         if len(some) >= BATCH:
             store()
     store()
@@ -359,17 +364,19 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     return "mended"
 
 
-def _work_out_entries(ledger: Ledger, unsettled: _Unsettled, dk: int) -> tuple[Row | None, set[Entry]]:
-    row = ledger.kernel.row(dk)
+def _work_out_entries(
+    ledger: Ledger, unsettled: _Unsettled, record_key: int
+) -> tuple[Row | None, set[Entry]]:
+    row = ledger.kernel.row(record_key)
     if row is None or not row.live:
         return row, set()
     return row, set(unsettled.drop_unsettled(ledger.entries_of(row), row.schema))
 
 
-def _add(ledger: Ledger, dks: Sequence[int]) -> None:
+def _add(ledger: Ledger, record_keys: Sequence[int]) -> None:
     unsettled = _Unsettled(_own(ledger))
-    for dk in dks:
-        row, wanted = _work_out_entries(ledger, unsettled, dk)
+    for record_key in record_keys:
+        row, wanted = _work_out_entries(ledger, unsettled, record_key)
         if row is not None and _readable(row):
             ledger.kernel.add_entries(sorted(wanted))
 
@@ -384,14 +391,14 @@ def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
     ledger.kernel.remove_entries(gone)
 
 
-def _mark(ledger: Ledger, dks: Sequence[int]) -> None:
+def _mark(ledger: Ledger, record_keys: Sequence[int]) -> None:
     kernel = ledger.kernel
-    for dk in dks:
-        row = kernel.row(dk)
-        for (schema,) in _own(ledger)._all("SELECT schema FROM lag WHERE dk = ?", dk):
-            kernel.mark_unindexed(schema, dk, False)
-        if row is not None and row.live and row.fk == EMPTY:
-            kernel.mark_unindexed(row.schema, dk, True)
+    for record_key in record_keys:
+        row = kernel.row(record_key)
+        for (schema,) in _own(ledger)._all("SELECT schema FROM lag WHERE dk = ?", record_key):
+            kernel.mark_unindexed(schema, record_key, False)
+        if row is not None and row.live and row.field_keys == EMPTY:
+            kernel.mark_unindexed(row.schema, record_key, True)
 
 
 def _own(ledger: Ledger) -> SQLiteReading:
