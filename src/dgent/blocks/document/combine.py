@@ -26,7 +26,7 @@ _BLANKS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Combined:
-    """What some documents come to, and whether all of it could be decided."""
+    """The document that several come to, and whether all of it could be decided."""
 
     document: Document
     sure: bool

@@ -62,7 +62,7 @@ class VersionEntry:
 
 
 @dataclass(frozen=True)
-class Start:
+class HistoryStart:
     """The state that a document begins with, the versions that fit it, and those that do not.
 
     `known` is how many of the versions are in the state: of those only lines are left, but for the last.
@@ -85,7 +85,7 @@ class History:
     `unsure` says why somebody must look at the document; it is empty when all was decided.
     """
 
-    start: Start
+    start: HistoryStart
     kept: dict[Key, bytes]
     unsure: str = ""
 
@@ -174,7 +174,7 @@ class Copies:
     def find_history(self, named: Collection[Key]) -> History:
         """Find the history that the copies come to, with the states of versions that are named."""
         if not any(entry.is_lost for entry in self.entries):
-            return History(Start(b"", 0, self.entries), {})
+            return History(HistoryStart(b"", 0, self.entries), {})
         # A state after a version that one side redacted and another compacted may have its text.
         compacted = (each for each in self._find_unredacted() if each.is_gone)
         hidden = min((self._number(each.key) for each in compacted), default=math.inf)
@@ -193,7 +193,7 @@ class Copies:
         redacted = (entry.key for entry in self.entries if entry.version.redacted)
         return [each for key in redacted for each in self._found[key] if not each.version.redacted]
 
-    def _starts(self, below: float) -> Iterator[Start]:
+    def _starts(self, below: float) -> Iterator[HistoryStart]:
         """Yield the starts with nothing, and with the states of versions below a number."""
         gone = {each.version.number for some in self._found.values() for each in some if each.is_gone}
         yield _start_with(self.entries, -1, b"")
@@ -203,7 +203,7 @@ class Copies:
                 if entry.key == key and number < below and number - 1 in gone:
                     yield _start_with(self.entries, place, state)
 
-    def _starts_of_clean_snapshots(self) -> Iterator[Start]:
+    def _starts_of_clean_snapshots(self) -> Iterator[HistoryStart]:
         """Yield starts with snapshots: less of the history is left, but nothing that was redacted is in it.
 
         The record of redactions that names a snapshot lists what was taken out of it.
@@ -220,7 +220,7 @@ class Copies:
                 place = max(place for place, is_end in enumerate(ends) if is_end)
                 yield _start_with(self.entries, place, document.state())
 
-    def _build_named(self, start: Start, below: float, named: Collection[Key]) -> dict[Key, bytes]:
+    def _build_named(self, start: HistoryStart, below: float, named: Collection[Key]) -> dict[Key, bytes]:
         """Build the states of named versions of which only lines would be left."""
         places = {entry.key: place for place, entry in enumerate(start.entries)}
         states = [(places[key], state) for key, state in self._states if self._number(key) < below]
@@ -249,7 +249,7 @@ class Copies:
         peer = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]) >> 1  # the same in every copy
         whole = combine(documents, [entry.update for entry in left_out], length, redacted, peer)
         note = self._note(whole.document)
-        start = Start(whole.document.state(), len(self.entries), [*self.entries, note])
+        start = HistoryStart(whole.document.state(), len(self.entries), [*self.entries, note])
         kept = self._keep_states(documents, named, peer)
         return History(start, kept, "" if whole.sure else _describe(left_out))
 
@@ -326,7 +326,7 @@ def _choose(one: VersionEntry, other: VersionEntry) -> VersionEntry:
     return VersionEntry(replace(version, number=number, node=node), best.update)
 
 
-def _start_with(entries: Sequence[VersionEntry], place: int, state: bytes) -> Start:
+def _start_with(entries: Sequence[VersionEntry], place: int, state: bytes) -> HistoryStart:
     """Begin a document with the state of one of its versions; with nothing before the first."""
     document = Document.load(state)
     known: list[VersionEntry] = []
@@ -343,7 +343,7 @@ def _start_with(entries: Sequence[VersionEntry], place: int, state: bytes) -> St
         except DocumentCorrupt:
             left_out.append(entry)
             document = Document.load(state, (each.update for each in fit))
-    return Start(state, len(known), known + fit, left_out)
+    return HistoryStart(state, len(known), known + fit, left_out)
 
 
 def _has_update(document: Document, entry: VersionEntry) -> bool:

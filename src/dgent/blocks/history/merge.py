@@ -123,7 +123,7 @@ class _Merging:
         self._checkpoints = [
             each for each in settlement.records(CHECKPOINT.name) if each.data.get("block") == block
         ]
-        self._history = self._copies.find_history(set(self._named().values()))
+        self._history = self._copies.find_history(set(self._list_named().values()))
         self._entries, self._known = self._history.start.entries, self._history.start.known
         self._common = self._count_common()
 
@@ -132,7 +132,7 @@ class _Merging:
         versions = [self._settlement.get(id)] if tips is None else [tip.version for tip in tips]
         return [each for each in versions if each is not None]
 
-    def _named(self) -> dict[str, Key]:
+    def _list_named(self) -> dict[str, Key]:
         """Return the versions that checkpoints name, by the checkpoints' ids."""
         found = (
             (each, self._copies.by_number.get(int(each.data.get("version", 0)))) for each in self._checkpoints
@@ -320,7 +320,7 @@ class _Merging:
 
     def _renumber_checkpoints(self, made: Sequence[VersionEntry]) -> Records:
         numbers = {entry.key: entry.version.number for entry in made}
-        named = self._named()
+        named = self._list_named()
         return {
             each.id: each.replace(data={**each.data, "version": numbers[named[each.id]]})
             for each in self._checkpoints
