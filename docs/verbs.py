@@ -15,8 +15,7 @@ import msgspec
 from wording import HIDDEN, cell, default_of, every_error, fenced, has_fields, page, sentence, table, wrapped
 
 from dgent import errors
-from dgent.doors.cli.failure import BROKEN_PIPE
-from dgent.doors.cli.main import BUILTIN, root
+from dgent.doors.cli.main import BROKEN_PIPE, BUILTIN, root
 from dgent.verbs import outcome, registry
 from dgent.verbs.caller import ALLOWED, Effect
 from dgent.verbs.index import NOUNS, SHORT

@@ -56,7 +56,8 @@ def _is_list(verb: Any, name: str) -> bool:
         *door_options(hidden=True),
     ],
 )
-def completion_(shell: str) -> None:
+@click.pass_context
+def completion_(ctx: click.Context, shell: str) -> None:
     """Print the script that completes dgent's commands, ids and schemas in your shell.
 
     \b
@@ -66,21 +67,17 @@ def completion_(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from dgent.doors.cli.main import root
-
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(root(), {}, "dgent", "_DGENT_COMPLETE").source())
+    click.echo(made(ctx.find_root().command, {}, "dgent", "_DGENT_COMPLETE").source())
 
 
 @click.command("help", params=[click.Argument(["words"], nargs=-1), *door_options(hidden=True)])
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command or a verb: `dgent help recall`, `dgent help data.query`."""
-    from dgent.doors.cli.main import root
-
     names = [part for word in words for part in (word.split(".") if word in MODULES else [word])]
-    command: click.Command = root()
+    command = ctx.find_root().command
     place = click.Context(command, info_name="dgent")
     for name in names:
         if not isinstance(command, click.Group):

@@ -27,10 +27,11 @@ from dgent.store.backend import Commit, Committed, Keep, View
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.jsonl import cache
-from dgent.store.jsonl.cache import RecordConflict, Report
-from dgent.store.jsonl.cache_path import (
+from dgent.store.jsonl.cache import (
     LOOK_S,
     NAME,
+    RecordConflict,
+    Report,
     discard_cache,
     find_cache,
     make_private,
