@@ -23,7 +23,7 @@ from dgent.blocks.edit.editable import Editable
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
 from dgent.cupboard.tables import property as properties
 from dgent.doors.tools.catalog import GROUPS
-from dgent.doors.tools.toolbox import tool_of
+from dgent.doors.tools.tool import tool_of
 from dgent.model import lens
 from dgent.store import backend
 from dgent.universe import focus, relation, upgrade

@@ -9,7 +9,7 @@ import pytest
 import dgent
 from dgent.blocks import TEMPLATES, Library, errors
 from dgent.blocks.kind import BLOCK_KINDS, PERMISSIONS
-from dgent.doors.tools.toolbox import tool_of
+from dgent.doors.tools.tool import tool_of
 from dgent.errors import Busy
 from dgent.tools import Toolbox
 from tests.blocks.agents import Open, library, scout, scribe, u

@@ -10,7 +10,7 @@ import pytest
 
 import dgent
 from dgent.blocks import Library
-from dgent.doors.tools.toolbox import tool_of
+from dgent.doors.tools.tool import tool_of
 from dgent.tools import Toolbox
 from dgent.universe.gate import Principal
 from tests.toolbox.tooling import minimal, no, ok

@@ -15,7 +15,8 @@ import dgent
 from dgent.blocks import Library
 from dgent.doors.tools.answer import MOST_ANSWER, AnswerPart, report
 from dgent.doors.tools.catalog import GROUPS, ROOMS
-from dgent.doors.tools.toolbox import ToolCall, tool_of, translate
+from dgent.doors.tools.tool import tool_of
+from dgent.doors.tools.toolbox import ToolCall, translate
 from dgent.errors import InputError
 from dgent.tools import Toolbox
 from dgent.universe.gate import Principal

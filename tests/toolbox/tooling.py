@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dgent.doors.tools.toolbox import tool_of
+from dgent.doors.tools.tool import tool_of
 from dgent.tools import Toolbox
 
 
