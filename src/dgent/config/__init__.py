@@ -1,0 +1,1 @@
+"""Settings and places: where stores lie, and what a file or the environment says."""

@@ -1,0 +1,1 @@
+"""Plain values: records, schemas, queries and the order of values; no file, no clock, no loop."""

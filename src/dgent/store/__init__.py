@@ -1,0 +1,1 @@
+"""Stores: the contract of a backend, the registry of engines, and the engines."""

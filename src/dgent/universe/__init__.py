@@ -1,0 +1,1 @@
+"""The universe: typed records on one store, with transactions, history and a feed."""

@@ -1,0 +1,1 @@
+"""The entities of a cupboard, each with its table."""

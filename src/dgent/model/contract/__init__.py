@@ -1,0 +1,1 @@
+"""Contracts: compiled from a class, they turn data into values and back."""

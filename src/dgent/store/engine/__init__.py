@@ -1,0 +1,1 @@
+"""The engine written once: commits, reads, plans and indexes above any kernel."""

@@ -1,0 +1,1 @@
+"""The JSONL engine: text files for people and git, with a cache that answers reads."""

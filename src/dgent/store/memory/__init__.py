@@ -1,0 +1,1 @@
+"""The memory engine: everything in this process, for tests and short work."""

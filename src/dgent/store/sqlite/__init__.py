@@ -1,0 +1,1 @@
+"""The SQLite engine: one file, one writer thread, readers beside it."""
