@@ -263,6 +263,35 @@ async def test_a_definition_is_undone_though_there_were_others_since(cupboard: C
         await cupboard.universe.undo(await cupboard.universe.seq() - 1)
 
 
+async def test_a_definition_with_values_is_undone_only_by_force(cupboard: Cupboard) -> None:
+    """Otherwise its values would be there again, of another type, when the name is defined again."""
+    u = cupboard.universe
+    await cupboard.properties.define("size", "categorical", categories=["small"])
+    seq = await u.seq()
+    crumb = await cupboard.add("one", properties={"size": "small"})
+    with pytest.raises(UndoConflict, match="'size' has values since"):
+        await u.undo(seq)
+    await u.undo(seq, force=True)
+    await cupboard.properties.define("size", "integer")
+    found = await cupboard.crumbs.get(crumb.id)
+    assert found.get_property("size") == 0
+    assert (await cupboard.audit()).findings == ()
+
+
+async def test_a_restored_crumb_is_counted_once(cupboard: Cupboard) -> None:
+    """A deletion is undone twice, the second time by force: the crumb waits for one other, not for two."""
+    u = cupboard.universe
+    first = await cupboard.add("first", state="ready")
+    second = await cupboard.add("second", state="ready", parents=[first])
+    await cupboard.crumbs.delete(second.id)
+    seq = await u.seq()
+    await u.undo(seq)
+    await u.undo(seq, force=True)
+    assert (await cupboard.audit()).findings == ()
+    await cupboard.done(first.id)
+    assert [each.name for each in await cupboard.ready()] == ["second"]
+
+
 async def test_without_the_room_at_hand_its_commits_are_not_undone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     async with dgent.open(url) as u:

@@ -27,6 +27,7 @@ from dgent.cupboard.record import (
 )
 from dgent.cupboard.tables.crumb import remove_crumbs, update_waiting
 from dgent.cupboard.tables.link import add_links, remove_link
+from dgent.cupboard.tables.property import load_values, remove_category, remove_property
 from dgent.cupboard.tables.scope import check_stash_name, find_scope
 from dgent.errors import Conflict, UndoConflict, Unreadable
 from dgent.model.crystal import Crystal
@@ -124,13 +125,13 @@ async def _revert(changeset: Changeset, before: dict[str, tuple[Any, Datum] | No
     now = {id: changeset.record(id) for id in before}
     # Links and metadata refer to other records: they are removed first and restored last.
     unscoped = await _remove_dependent(changeset, now)
-    for id, found in now.items():
-        if before[id] is None and isinstance(found, _FIRST):
+    for id, found in sorted(now.items(), key=lambda each: not isinstance(each[1], PropertyRecord)):
+        if before[id] is None and isinstance(found, _FIRST) and changeset.record(id) is not None:
             await _remove(changeset, id, found, force)
     existed = {id: was for id, was in before.items() if was is not None}
     for id, (record, datum) in existed.items():
         if isinstance(record, _FIRST):
-            await _restore(changeset, id, record, now[id], datum)
+            await _restore(changeset, id, record, changeset.record(id), datum)  # its links were removed since
     await _restore_dependent(changeset, existed)
     for id, (record, _) in existed.items():
         if isinstance(record, TrailRecord):
@@ -180,10 +181,16 @@ async def _check_ended(changeset: Changeset, id: str, now: Any, force: bool) -> 
 
 
 async def _remove(changeset: Changeset, id: str, found: Any, force: bool) -> None:
-    """Delete a record that the commit created; refused while links refer to it, unless forced."""
-    if isinstance(found, PropertyRecord | CategoryRecord):
-        changeset.mark_redefined()
-        changeset.drop(id)
+    """Delete a record that the commit created; refused while others refer to it, unless forced."""
+    if isinstance(found, PropertyRecord):
+        held = await load_values(changeset, id)
+        if held and not force:
+            some = ", ".join(held[:10])
+            raise UndoConflict(f"the property {found.name!r} has values since: {some}", id=id)
+        await remove_property(changeset, id)
+        return
+    if isinstance(found, CategoryRecord):
+        await remove_category(changeset, id)
         return
     hanging = {**await changeset.links("from_id", id), **await changeset.links("to_id", id)}
     if hanging and not force:

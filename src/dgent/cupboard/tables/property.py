@@ -124,18 +124,7 @@ class Properties(Table[Property]):
         """Delete a property with its categories and all values of it."""
         if id in PROPERTIES:
             raise errors.InvalidData(f"{_builtin_identity(id)[0]} is built in and cannot be deleted", id=id)
-        schema, path = _SCOPED[changeset.record(id).scope], ("properties", id)
-        query = Query(schema=schema.name, where={path: {"$exists": True}}, limit=None)
-        for crystal in await changeset.tx.recall(query):
-            changeset.add_loaded(crystal)
-            record = changeset.record(crystal.id)
-            values = {key: value for key, value in record.properties.items() if key != id}
-            changeset.put(crystal.id, replace(record, properties=values))
-        for category in await changeset.select(CATEGORY.name, "property_id", [id]):
-            changeset.add_loaded(category)
-            changeset.drop(category.id)
-        changeset.drop(id)
-        changeset.mark_redefined()
+        await remove_property(changeset, id)
 
     async def define(
         self,
@@ -238,18 +227,7 @@ class Categories(Table[Category]):
         """Delete a category; refused while a crumb, trail or stash has it."""
         if id in CATEGORIES:
             raise errors.InvalidData(f"{CATEGORIES[id].name} is built in and cannot be deleted", id=id)
-        record = changeset.record(id)
-        found = await changeset.find(PropertyRecord, record.property_id)
-        schema: Schema[Any] = _SCOPED["crumb" if found is None else found.scope]
-        where = {("properties", record.property_id): id}
-        users = await changeset.tx.recall(Query(schema=schema.name, where=where, limit=1))
-        if users:
-            raise Conflict(
-                f"{users[0].id!r} has the category {record.name!r}, and others may have it",
-                hint="give them another category first",
-            )
-        changeset.drop(id)
-        changeset.mark_redefined()
+        await remove_category(changeset, id)
 
     def _sort(self, found: list[Any]) -> list[Any]:
         return sorted(found, key=lambda each: (each.value.ordinal, each.value.name))
@@ -258,6 +236,45 @@ class Categories(Table[Category]):
         found = await super()._select(universe, wanted._replace(limit=None, offset=0))
         last = None if wanted.limit is None else wanted.offset + wanted.limit
         return self._sort(found)[wanted.offset : last]
+
+
+async def load_values(changeset: Changeset, id: str) -> list[str]:
+    """Load the entities with a value of a property; return their ids."""
+    schema, path = _SCOPED[changeset.record(id).scope], ("properties", id)
+    found = await changeset.tx.recall(Query(schema=schema.name, where={path: {"$exists": True}}, limit=None))
+    for crystal in found:
+        changeset.add_loaded(crystal)
+    held = (each.id for each in found if changeset.record(each.id) is not None)
+    return [each for each in held if id in changeset.record(each).properties]
+
+
+async def remove_property(changeset: Changeset, id: str) -> None:
+    """Delete a property with its categories and all values of it."""
+    for held in await load_values(changeset, id):
+        record = changeset.record(held)
+        values = {key: value for key, value in record.properties.items() if key != id}
+        changeset.put(held, replace(record, properties=values))
+    for category in await changeset.select(CATEGORY.name, "property_id", [id]):
+        changeset.add_loaded(category)
+        changeset.drop(category.id)
+    changeset.drop(id)
+    changeset.mark_redefined()
+
+
+async def remove_category(changeset: Changeset, id: str) -> None:
+    """Delete a category; raises Conflict while a crumb, trail or stash has it."""
+    record = changeset.record(id)
+    found = await changeset.find(PropertyRecord, record.property_id)
+    schema: Schema[Any] = _SCOPED["crumb" if found is None else found.scope]
+    where = {("properties", record.property_id): id}
+    users = await changeset.tx.recall(Query(schema=schema.name, where=where, limit=1))
+    if users:
+        raise Conflict(
+            f"{users[0].id!r} has the category {record.name!r}, and others may have it",
+            hint="give them another category first",
+        )
+    changeset.drop(id)
+    changeset.mark_redefined()
 
 
 async def _derive_id(changeset: Changeset, schema: Schema[Any], name: str) -> str:
