@@ -278,6 +278,24 @@ async def test_a_definition_with_values_is_undone_only_by_force(cupboard: Cupboa
     assert (await cupboard.audit()).findings == ()
 
 
+async def test_no_value_comes_back_without_its_property(cupboard: Cupboard) -> None:
+    u = cupboard.universe
+    size = await cupboard.properties.define("size", "integer")
+    crumb = await cupboard.add("one", properties={"size": 5})
+    crumb.set_property("size", 6)
+    await cupboard.crumbs.set(crumb.id, crumb)
+    seq = await u.seq()
+    await cupboard.properties.delete(size.id)
+    await u.undo(seq, force=True)
+    await cupboard.properties.define("size", "text")
+    assert (await cupboard.crumbs.get(crumb.id)).get_property("size") == ""
+    deleted = await u.seq()
+    await u.undo(deleted)
+    await u.undo(seq + 1, force=True)  # the deletion: the property comes back with its value
+    assert (await cupboard.crumbs.get(crumb.id)).get_property("size") == 6
+    assert (await cupboard.audit()).findings == ()
+
+
 async def test_a_restored_crumb_is_counted_once(cupboard: Cupboard) -> None:
     """A deletion is undone twice, the second time by force: the crumb waits for one other, not for two."""
     u = cupboard.universe

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dgent.cupboard import errors
+from dgent.cupboard.builtin import PROPERTIES
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import ENDED
 from dgent.cupboard.record import (
@@ -129,6 +130,8 @@ async def _revert(changeset: Changeset, before: dict[str, tuple[Any, Datum] | No
         if before[id] is None and isinstance(found, _FIRST) and changeset.record(id) is not None:
             await _remove(changeset, id, found, force)
     existed = {id: was for id, was in before.items() if was is not None}
+    # Definitions come first: a value is restored only if its property is there.
+    existed = dict(sorted(existed.items(), key=lambda each: not isinstance(each[1][0], PropertyRecord)))
     for id, (record, datum) in existed.items():
         if isinstance(record, _FIRST):
             await _restore(changeset, id, record, changeset.record(id), datum)  # its links were removed since
@@ -203,8 +206,15 @@ async def _remove(changeset: Changeset, id: str, found: Any, force: bool) -> Non
     changeset.drop(id)
 
 
+async def _is_defined(changeset: Changeset, id: str) -> bool:
+    return id in PROPERTIES or await changeset.find(PropertyRecord, id) is not None
+
+
 async def _restore(changeset: Changeset, id: str, was: Any, now: Any, datum: Datum) -> None:
-    """Restore a record as it was before the commit."""
+    """Restore a record as it was before the commit, without values of properties that are gone since."""
+    if isinstance(was, CrumbRecord | TrailRecord | StashRecord):
+        kept = {key: value for key, value in was.properties.items() if await _is_defined(changeset, key)}
+        was = was if len(kept) == len(was.properties) else replace(was, properties=kept)
     if isinstance(was, CrumbRecord):
         waits = now.open_parents if isinstance(now, CrumbRecord) else 0
         # Tokens only grow: the holder of the undone commit must not be mistaken for the next one.
