@@ -40,6 +40,7 @@ from dgent.blocks.record import (
     SHARE,
     SNAPSHOT,
     VERSION,
+    erasure_id,
     pack_id,
     redaction_id,
     snapshot_id,
@@ -170,6 +171,7 @@ class _Merging:
         }
         erased = self._list_stale(wanted, changed) if packed is None else set()
         changed = {id: each for id, each in changed.items() if each is not None or id not in erased}
+        changed |= self._list_replaced(wanted, erased)
         self._settlement.put(changed, erased=erased)
         if self._history.unsure:
             _report(self._settlement, self._block, self._history.unsure)
@@ -297,6 +299,25 @@ class _Merging:
         stale = {version_id(self._block, number) for number in numbers}
         stale = {id for id in self._tips if id in changed or (id in stale and wanted[id] is None)}
         return stale - {redaction_id(self._block)}
+
+    def _list_replaced(self, wanted: Records, erased: set[str]) -> Records:
+        """List the records whose former versions hold what is elsewhere now, for the next redaction."""
+        numbers = {entry.key: number for number, entry in enumerate(self._entries, 1)}
+        moved = {
+            version_id(self._block, each.version.number)
+            for key, number in numbers.items()
+            for each in self._copies.records_of(key)
+            if each.version.number != number
+        }
+        packed = {id for id, some in self._tips.items() if some and some[-1].schema != VERSION.name}
+        found = {id for id in self._tips if id in moved or (id in packed and wanted[id] is None)}
+        id = erasure_id(self._block)
+        known = self._settlement.get(id)
+        before = set() if known is None else {str(each) for each in known.data.get("ids") or ()}
+        if found - erased <= before:
+            return {}
+        data = {"block": self._block, "ids": sorted(before | found - erased)}
+        return {id: self._datum(id, ERASURE, data, b"", self._entries[-1])}
 
     def _version_datum(self, entry: VersionEntry) -> Datum:
         data = {name: value for name, value in vars(entry.version).items() if name in VERSION_FIELDS}
