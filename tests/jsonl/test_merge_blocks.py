@@ -245,3 +245,50 @@ def test_a_copy_goes_on_while_another_merges_it(
 ) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
         asyncio.run(_run_twice(first, left, right, later, places))
+
+
+async def _merge_into(folder: Path, *others: Path, base: Path) -> None:
+    for other in others:
+        place = Path(tempfile.mkdtemp(dir=folder.parent))
+        _merge(_copy(base, place / "base"), folder, _copy(other, place / "other"))
+        await _contents(folder)
+
+
+async def _check_redaction(folder: Path, redacting: Path, base: Path, place: int) -> None:
+    """Redact a version in one copy, and merge that into another, which has it under its own numbers."""
+    done = await _edit(redacting, "redacting", [("redact", place)], await _copy_of(redacting))
+    assert done.redacted
+    _check_erased(await _contents(redacting), done.redacted, redacting)
+    await _merge_into(folder, redacting, base=base)
+    _check_erased(await _contents(folder), done.redacted, folder)
+
+
+async def _copy_of(folder: Path) -> Copy:
+    return Copy({line: (line,) for line in _lines((await _contents(folder)).texts[-1])}, set())
+
+
+async def test_a_redaction_reaches_lines_that_earlier_merges_replaced(tmp_path: Path) -> None:
+    """One copy numbered a version anew three times and packed it, before another one redacts it."""
+    base = tmp_path / "base"
+    was = await _begin(base, [])
+    one, *others, last = (_copy(base, tmp_path / name) for name in ("one", "two", "three", "last"))
+    for folder in (*reversed(others), one, last):
+        await _edit(folder, folder.name, [A], was)
+    with patch.object(log, "KEEP", 2):
+        await _merge_into(one, last, *others, base=base)
+        await _edit(one, "after", [A, ("fold", 0)], await _copy_of(one))
+        await _check_redaction(one, last, base, 0)
+
+
+async def test_a_redaction_reaches_a_copy_that_merged_the_same_apart(tmp_path: Path) -> None:
+    """Both numbered a version alike, in lines that are not the same: one of them merged a checkpoint, too."""
+    base = tmp_path / "base"
+    was = await _begin(base, [])
+    one, other = (_copy(base, tmp_path / name) for name in ("one", "other"))
+    await _edit(one, "one", [A], was)
+    known = await _edit(other, "other", [A], was)
+    two = _copy(one, tmp_path / "two")
+    await _merge_into(one, other, base=base)
+    await _edit(other, "other", [("name", 0)], known)
+    await _merge_into(two, other, base=base)
+    await _check_redaction(two, one, base, 0)
