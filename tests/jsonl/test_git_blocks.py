@@ -377,3 +377,31 @@ async def test_a_settlement_that_was_cut_off_is_done_again(clones: Any) -> None:
     assert await _contents(clones[0]) == found
     async with opened(clones[0].store) as store:
         assert await odd(store) == []
+
+
+@ROUTES
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (3, 2), (1, 12), (12, 12)])
+async def test_a_redaction_erases_the_lines_that_a_merge_replaced(
+    clones: Any, left: int, right: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merge numbered and packed versions anew: their lines under the old numbers and packs go, too."""
+    monkeypatch.setattr(log, "PACK_SIZE", 8)
+    monkeypatch.setattr(log, "KEEP", 3)
+    await _edit(clones[0], _lines("left", left))
+    await _edit(clones[1], _lines("right", right))
+    await _merge(clones)
+
+    secrets = (f"right {right - 1}", "left 0")
+    for secret in secrets:
+
+        async def redact(block: Block, secret: str = secret) -> None:
+            [version] = [each for each in await block.history() if each.message == secret]
+            assert (await block.redact(version.number)).erased
+
+        await _edit(clones[0], redact)
+        assert f"{secret}\n" not in texts_of_blocks(clones[0].store)
+    await _edit(clones[1], _lines("after", 2))
+    text, history = await _merge(clones)
+    assert "after 1" in text and len(history) == 5 + left + right
+    for clone in clones:
+        assert not [secret for secret in secrets if f"{secret}\n" in texts_of_blocks(clone.store)]

@@ -32,6 +32,8 @@ def _steps(names: list[str]) -> st.SearchStrategy[Steps]:
     return st.lists(st.tuples(st.sampled_from(names), st.integers(0, 4)), max_size=10)
 
 
+_places = st.lists(st.integers(0, 9), max_size=2)
+"""The versions that are redacted after a merge, by their places from the newest."""
 _kept = _steps([*_WRITES, "undo", "redo", "fold", "rewrite", "redact"])
 _ended = _steps([*_WRITES, *_REWRITES])
 _any = _steps([*_WRITES, *_REWRITES, "undo", "redo", "fold"])
@@ -46,6 +48,7 @@ class Copy(NamedTuple):
 
 BEGIN = Copy({"begin": ("begin",)}, set())
 _numbers = itertools.count()
+A = ("append", 0)
 
 
 def _lines(text: str) -> list[str]:
@@ -151,13 +154,18 @@ async def _check_merge(base: Path, one: Path, two: Path, was: Copy, left: Copy, 
         assert not Counter(each.versions) - Counter(merged.versions), "a version was lost"
         assert each.checkpoints.keys() <= merged.checkpoints.keys()
     redacted = left.redacted | right.redacted
-    if all(op not in ("undo", "redo") for _, op, *_ in merged.versions):  # these bring a text once more
-        for text in (*merged.texts, texts_of_blocks(one), texts_of_blocks(two), texts_of_blocks(again)):
-            assert not [said for said in redacted if said in text]
+    _check_erased(merged, redacted, one, two, again)
     return Copy({made[0]: made for made in wanted}, redacted)
 
 
-async def _run(first: Steps, left: Steps, right: Steps) -> Contents:
+def _check_erased(found: Contents, redacted: set[str], *folders: Path) -> None:
+    """Check that nothing which was redacted is in a version or in a line."""
+    if all(op not in ("undo", "redo") for _, op, *_ in found.versions):  # these bring a text once more
+        for text in (*found.texts, *map(texts_of_blocks, folders)):
+            assert not [said for said in redacted if said in text]
+
+
+async def _run(first: Steps, left: Steps, right: Steps, later: list[int]) -> Contents:
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary) / "base"
         was = await _begin(base, first)
@@ -165,38 +173,44 @@ async def _run(first: Steps, left: Steps, right: Steps) -> Contents:
         sides = await _edit(one, "left", left, was), await _edit(two, "right", right, was)
         now = await _check_merge(base, one, two, was, *sides)
         merged = await _contents(one)
+        now = await _edit(one, "redacting", [("redact", place) for place in later], now)
+        _check_erased(await _contents(one), now.redacted, one)
         more = [("append", 0), ("append", 0), ("compact", 0), ("append", 0), ("redact", 1)]
-        await _edit(one, "after", more, now)
-        await _contents(one)
+        now = await _edit(one, "after", more, now)
+        _check_erased(await _contents(one), now.redacted, one)
         return merged
 
 
 @settings(max_examples=times(8))
-@given(_kept, _kept, _kept)
-def test_no_edit_is_lost(first: Steps, left: Steps, right: Steps) -> None:
+@example([], [A, A], [A], [0])
+@example([], [A], [A, A, A, ("fold", 0), A, A], [0])
+@given(_kept, _kept, _kept, _places)
+def test_no_edit_is_lost(first: Steps, left: Steps, right: Steps, later: list[int]) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
-        assert asyncio.run(_run(first, left, right)).disputes == []
+        assert asyncio.run(_run(first, left, right, later)).disputes == []
 
 
-A = ("append", 0)
 _GONE_AND_MOVED = (
     [("redact", 0), A, A, A],
     [A, A, A, A, A, ("rewrite", 0), A],
     [A, ("redact", 0), A, A, A, A, A, A, ("rewrite", 0)],
+    [0],
 )
 """Both compact the record of a deletion: one drops its line, the other moves it to another file."""
 
 
 @settings(max_examples=times(12))
 @example(*_GONE_AND_MOVED)
-@given(_ended, _ended, _ended)
-def test_no_edit_is_lost_of_histories_that_were_ended(first: Steps, left: Steps, right: Steps) -> None:
+@given(_ended, _ended, _ended, _places)
+def test_no_edit_is_lost_of_histories_that_were_ended(
+    first: Steps, left: Steps, right: Steps, later: list[int]
+) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
-        assert asyncio.run(_run(first, left, right)).disputes == []
+        assert asyncio.run(_run(first, left, right, later)).disputes == []
 
 
-async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps) -> None:
-    """One copy merges the other, which goes on meanwhile, with the numbers that its versions had."""
+async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps, places: list[int]) -> None:
+    """One copy merges the other and redacts; that goes on meanwhile, with the numbers its versions had."""
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary) / "base"
         was = await _begin(base, first)
@@ -207,7 +221,9 @@ async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps) -> N
         _merge(_copy(base, base.parent / "b1"), one, two)
         text = (await _contents(one)).texts[-1]
         merged = Copy({line: mine.there.get(line, (line, "left")) for line in _lines(text)}, mine.redacted)
-        merged = await _edit(one, "after", [("append", 0)], merged)
+        after = [("append", 0), *(("redact", place) for place in places)]
+        merged = await _edit(one, "after", after, merged)
+        _check_erased(await _contents(one), merged.redacted, one)
         await _check_merge(known, one, two, mine, merged, await _edit(two, "later", later, mine))
 
 
@@ -216,15 +232,63 @@ _ALIKE = (
     [("redact", 1)],
     [("undo", 0), ("redact", 1), ("rewrite", 0), ("redact", 2)],
     [A, ("write", 1)],
+    [],
 )
 """Two versions differ in their times alone."""
 
 
 @settings(max_examples=times(6))
 @example(*_ALIKE)
-@given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]))
+@given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]), _places)
 def test_a_copy_goes_on_while_another_merges_it(
-    first: Steps, left: Steps, right: Steps, later: Steps
+    first: Steps, left: Steps, right: Steps, later: Steps, places: list[int]
 ) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
-        asyncio.run(_run_twice(first, left, right, later))
+        asyncio.run(_run_twice(first, left, right, later, places))
+
+
+async def _merge_into(folder: Path, *others: Path, base: Path) -> None:
+    for other in others:
+        place = Path(tempfile.mkdtemp(dir=folder.parent))
+        _merge(_copy(base, place / "base"), folder, _copy(other, place / "other"))
+        await _contents(folder)
+
+
+async def _check_redaction(folder: Path, redacting: Path, base: Path, place: int) -> None:
+    """Redact a version in one copy, and merge that into another, which has it under its own numbers."""
+    done = await _edit(redacting, "redacting", [("redact", place)], await _copy_of(redacting))
+    assert done.redacted
+    _check_erased(await _contents(redacting), done.redacted, redacting)
+    await _merge_into(folder, redacting, base=base)
+    _check_erased(await _contents(folder), done.redacted, folder)
+
+
+async def _copy_of(folder: Path) -> Copy:
+    return Copy({line: (line,) for line in _lines((await _contents(folder)).texts[-1])}, set())
+
+
+async def test_a_redaction_reaches_lines_that_earlier_merges_replaced(tmp_path: Path) -> None:
+    """One copy numbered a version anew three times and packed it, before another one redacts it."""
+    base = tmp_path / "base"
+    was = await _begin(base, [])
+    one, *others, last = (_copy(base, tmp_path / name) for name in ("one", "two", "three", "last"))
+    for folder in (*reversed(others), one, last):
+        await _edit(folder, folder.name, [A], was)
+    with patch.object(log, "KEEP", 2):
+        await _merge_into(one, last, *others, base=base)
+        await _edit(one, "after", [A, ("fold", 0)], await _copy_of(one))
+        await _check_redaction(one, last, base, 0)
+
+
+async def test_a_redaction_reaches_a_copy_that_merged_the_same_apart(tmp_path: Path) -> None:
+    """Both numbered a version alike, in lines that are not the same: one of them merged a checkpoint, too."""
+    base = tmp_path / "base"
+    was = await _begin(base, [])
+    one, other = (_copy(base, tmp_path / name) for name in ("one", "other"))
+    await _edit(one, "one", [A], was)
+    known = await _edit(other, "other", [A], was)
+    two = _copy(one, tmp_path / "two")
+    await _merge_into(one, other, base=base)
+    await _edit(other, "other", [("name", 0)], known)
+    await _merge_into(two, other, base=base)
+    await _check_redaction(two, one, base, 0)

@@ -78,7 +78,11 @@ class SnapshotRecord:
 
 @dataclass(frozen=True)
 class ErasureRecord:
-    """Ids of a block's records that were replaced because of a redaction, and must still be erased."""
+    """Ids of a block's records that the next redaction erases, once they are deleted.
+
+    They were replaced by a redaction that could not erase them yet, or by a merge of two copies: their
+    former versions may hold text that is in another record now.
+    """
 
     block: str
     ids: tuple[str, ...]

@@ -40,6 +40,7 @@ from dgent.blocks.record import (
     SHARE,
     SNAPSHOT,
     VERSION,
+    erasure_id,
     pack_id,
     redaction_id,
     snapshot_id,
@@ -168,8 +169,11 @@ class _Merging:
             for id, version in wanted.items()
             if id in self._settlement.diverged_tips or not _is_same(version, self._settlement.get(id))
         }
-        erased = self._list_stale(wanted, changed) if packed is None else set()
+        erased = self._list_stale(changed, packed is None)
+        # A record that stays is written anew: all of its lines until now are erased.
+        changed |= {id: wanted[id] for id in erased}
         changed = {id: each for id, each in changed.items() if each is not None or id not in erased}
+        changed |= self._list_replaced(wanted, erased)
         self._settlement.put(changed, erased=erased)
         if self._history.unsure:
             _report(self._settlement, self._block, self._history.unsure)
@@ -288,15 +292,38 @@ class _Merging:
         data = {"block": self._block, "first": first, "last": last, "state": bool(state)}
         return self._datum(pack_id(self._block, last, fresh), PACK, data, encode_pack(pack), entries[-1])
 
-    def _list_stale(self, wanted: Records, changed: Records) -> set[str]:
+    def _list_stale(self, changed: Records, packed_anew: bool) -> set[str]:
         """List the records that may hold what was redacted, which one side wrote before it knew of that."""
         redacted = [entry.key for entry in self._entries if entry.version.redacted]
-        if not redacted:
+        records = [each.version for key in redacted for each in self._copies.records_of(key)]
+        is_clean = all(each.redacted for each in records)
+        if not records or (is_clean and not packed_anew):
             return set()
-        numbers = {each.version.number for key in redacted for each in self._copies.records_of(key)}
-        stale = {version_id(self._block, number) for number in numbers}
-        stale = {id for id in self._tips if id in changed or (id in stale and wanted[id] is None)}
-        return stale - {redaction_id(self._block)}
+        stale = {version_id(self._block, each.number) for each in records} | self._list_replaced_before()
+        return {id for id in self._tips if id in changed or id in stale} - {redaction_id(self._block)}
+
+    def _list_replaced_before(self) -> set[str]:
+        """Return the ids that earlier merges have listed for the next redaction."""
+        known = self._settlement.get(erasure_id(self._block))
+        return set() if known is None else {str(each) for each in known.data.get("ids") or ()}
+
+    def _list_replaced(self, wanted: Records, erased: set[str]) -> Records:
+        """List the records whose former versions hold what is elsewhere now, for the next redaction."""
+        numbers = {entry.key: number for number, entry in enumerate(self._entries, 1)}
+        moved = {
+            version_id(self._block, each.version.number)
+            for key, number in numbers.items()
+            for each in self._copies.records_of(key)
+            if each.version.number != number
+        }
+        packed = {id for id, some in self._tips.items() if some and some[-1].schema != VERSION.name}
+        found = {id for id in self._tips if id in moved or (id in packed and wanted[id] is None)}
+        before = self._list_replaced_before()
+        listed = (before | found) - erased
+        if listed == before:
+            return {}
+        id, data = erasure_id(self._block), {"block": self._block, "ids": sorted(listed)}
+        return {id: self._datum(id, ERASURE, data, b"", self._entries[-1]) if listed else None}
 
     def _version_datum(self, entry: VersionEntry) -> Datum:
         data = {name: value for name, value in vars(entry.version).items() if name in VERSION_FIELDS}

@@ -38,13 +38,10 @@ from dgent.store.backend import LIVE, Check, Delete, Op
 from dgent.universe.universe import Universe
 
 
-async def list_to_erase(log: VersionLog, ids: Iterable[str]) -> Op:
-    """Build the op that lists ids to erase, with those still to be erased from before."""
+async def list_to_erase(log: VersionLog) -> tuple[list[str], int]:
+    """Return the ids that are still to be erased from before, and the rev of the record that lists them."""
     found = await log._universe.get(erasure_id(log._block))
-    before = found.value.ids if isinstance(found, Crystal) else ()
-    record = ErasureRecord(log._block, tuple(dict.fromkeys((*before, *ids))))
-    rev = found.rev or 0 if isinstance(found, Crystal) else 0
-    return log.put(record, erasure_id(log._block), b"", rev)
+    return (list(found.value.ids), found.rev or 0) if isinstance(found, Crystal) else ([], 0)
 
 
 async def erase(universe: Universe, block: str) -> bool:
@@ -190,7 +187,7 @@ async def redact(
 async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan:
     wanted, block, fresh = rewritten.wanted, log._block, ids.new_id()
     ops: list[Op] = []
-    old: list[str] = []
+    old, rev = await list_to_erase(log)
     for record in await log._packs.records():
         pack = log._packs.read(record)
         _check_not_compacted(pack, wanted, rewritten.begins(pack))
@@ -198,7 +195,7 @@ async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan
         if record.value.last >= min(wanted) and (pack.state or made.versions != pack.versions):
             ops += [Delete(record.id, record.rev), log.put_pack(made, fresh)]
             old.append(record.id)
-    count = max(0, max(wanted) - log.last_packed)
+    count = _count_to_pack(log, {*old, *(version_id(block, each) for each in wanted)})
     upto = log.last_packed + count
     if count:
         made = rewritten.take(Pack(log.tail[:count], log._updates[:count]))
@@ -211,11 +208,17 @@ async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan
     ops += [
         log.put_snapshot(upto, rewritten.clean, fresh),
         record_redaction(log, rewritten.redacted, rewritten.clear, fresh),
-        await list_to_erase(log, old),
+        log.put(ErasureRecord(block, tuple(dict.fromkeys(old))), erasure_id(block), b"", rev),
     ]
     # Later versions are not part of the plan, and may contain the same text again.
     rewritten.take(Pack(log.tail[count:], log._updates[count:]))
     return _RewritePlan(ops, upto, rewritten.clean)
+
+
+def _count_to_pack(log: VersionLog, to_erase: Collection[str]) -> int:
+    """Count the versions to pack: up to the last whose record must be erased, and is deleted with that."""
+    numbers = (each.number for each in log.tail if version_id(log._block, each.number) in to_erase)
+    return max(numbers, default=log.last_packed) - log.last_packed
 
 
 async def _run_locked(

@@ -55,7 +55,6 @@ class JSONLKernel:
         self.files = JournalFiles(folder, policy)
         self.store = SQLiteKernel(connection)
         self.cache = Cache(self.store, lambda: self._recorder.enter())
-        self._all = self.cache.ask  # statements of a settlement
         self.behind(no_wrap)
         self.epoch = b""
         self.wanted: tuple[Rewrite, Future[Any]] | None = None  # a rewrite to do after this transaction

@@ -143,7 +143,7 @@ class LineSettlement:
         """Yield all records of a schema as merged so far, by id."""
         number = self._store.number(schema)
         sql = "SELECT id FROM datum WHERE schema = ? AND live = 1 AND trail = 0"
-        ids = {id for (id,) in self._kernel._all(sql, number)} if number is not None else set()
+        ids = {id for (id,) in self._kernel.cache.ask(sql, number)} if number is not None else set()
         for id in sorted(ids | self._written.keys()):
             found = self.get(id)
             if found is not None and found.schema == schema:
@@ -153,7 +153,7 @@ class LineSettlement:
         """Return the ids with a prefix, also of deleted records."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         sql = "SELECT id FROM datum WHERE id >= ? AND id < ? AND trail = 0 ORDER BY id"
-        return [id for (id,) in self._kernel._all(sql, prefix, end)]
+        return [id for (id,) in self._kernel.cache.ask(sql, prefix, end)]
 
     def put(
         self,
