@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Delete, Keep, Put
-from dgent.store.jsonl.merge import merge_files
+from dgent.store.jsonl.git import merge_files
 from dgent.testing.contract import STORED, commit, typed_record
 from tests.contract import program
 from tests.jsonl.stores import opened

@@ -11,9 +11,8 @@ import msgspec
 from dgent.errors import InputError, NotFound, Unsupported
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.compact import Compaction
-from dgent.store.jsonl.git import GitSetup, set_up_git
+from dgent.store.jsonl.git import FileMerge, GitSetup, merge_files, set_up_git
 from dgent.store.jsonl.inspect import level_of, settle_hint
-from dgent.store.jsonl.merge import FileMerge, merge_files
 from dgent.system.threads import in_thread
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.caller import Effect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dgent.blocks import Context, Hit
-from dgent.doors.cli.draw.history import draw_diff_lines
+from dgent.doors.cli.draw.record import draw_diff_lines
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
 from dgent.verbs.block.answer import SyncResult

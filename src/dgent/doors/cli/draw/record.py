@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dgent.doors.cli.style import Paint, ago, cut, size, table
+from dgent.doors.cli.draw.crumb import draw_work
+from dgent.doors.cli.style import Paint, ago, cut, fit, size, table, width
 from dgent.doors.cli.wire import as_text
+from dgent.verbs.registry import Items
 
 if TYPE_CHECKING:
-    from dgent.verbs.data import answer
+    from dgent.verbs.data import answer, history
+
 
 Lines = list[str]
 
@@ -108,3 +112,134 @@ def draw_offers(found: Any, paint: Paint) -> Lines:
     """Draw paths, a line each."""
     rows = [[paint(each.path, fg="cyan"), paint(each.effect), paint(each.help)] for each in found.items]
     return table(paint, ("path", "effect", "what it does"), rows)
+
+
+_OPS = {"put": ("+", "green"), "delete": ("-", "red"), "forget": ("x", "red")}
+
+
+def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lines:
+    """Draw one commit; unless `whole`, only its first items."""
+    number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
+    name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
+    head = f"{name}  {paint(found.author, fg='cyan')}  {paint.dim(ago(found.at))}"
+    if found.kind != "data":
+        head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
+    lines = [head]
+    if found.note and found.note != f"{found.kind} of {found.of_seq}":
+        lines += ["    " + paint(line) for line in found.note.splitlines()]
+    first = found.items if whole else found.items[:5]
+    lines += [_draw_item(item, paint) for item in first]
+    if len(first) < len(found.items):
+        lines.append(paint.dim(f"    and {len(found.items) - len(first)} more"))
+    return lines
+
+
+def _draw_item(item: history.CommitItem, paint: Paint) -> str:
+    """Draw one record that a commit changed, on one line."""
+    sign, color = _OPS[item.op]
+    record = item.record or item.before
+    parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
+    parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
+    line = "  ".join(part for part in parts if part)
+    text = "" if record is None else cut(summarize(record), max(paint.width - width(line) - 2, 20))
+    return f"{line}  {paint(text)}" if text else line
+
+
+def draw_commit(found: history.WholeCommit, paint: Paint) -> Lines:
+    """Draw a commit with its records whole."""
+    lines = draw_entry(found, paint)
+    for item in found.items:
+        held = item.record or item.before
+        if held is not None:
+            lines += ["", *draw_record(held, paint)]
+    return lines
+
+
+def draw_log(found: history.Log, paint: Paint) -> Lines:
+    """Draw commits, as a version-control log shows them."""
+    if not found.items:
+        return [paint.dim("no commits")]
+    now = draw_work(found.work, paint)
+    lines = [*now, ""] if now else []
+    for each in found.items:
+        lines += [*draw_entry(each, paint, whole=False), ""]
+    if found.first_seq > 1 and (found.items[-1].seq or 0) <= found.first_seq:
+        lines.append(paint.dim(f"older commits were pruned; the first kept is {found.first_seq}"))
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def draw_versions(found: Items[history.RecordVersion], paint: Paint) -> Lines:
+    """Draw the versions of a record, a line each."""
+    rows = [
+        [
+            paint(each.rev, fg="yellow"),
+            paint.dim(each.seq),
+            paint.dim(ago(each.at)),
+            paint(each.author or "", fg="cyan"),
+            paint("deleted", fg="red") if each.record is None else paint(cut(summarize(each.record), 200)),
+        ]
+        for each in found.items
+    ]
+    return table(paint, ("rev", "commit", "when", "by", "data"), rows)
+
+
+def draw_diff(found: history.RecordDiff, paint: Paint) -> Lines:
+    """Draw the differences of two versions."""
+    revs = paint.dim(f"rev {found.old_rev} -> rev {found.new_rev}")
+    head = f"{paint(found.id, fg='yellow', bold=True)}  {revs}"
+    if found.old_rev == found.new_rev:
+        return [head, paint.dim("there is only this version to compare")]
+    if not found.differences:
+        return [head, paint.dim("no difference")]
+    return [head, *draw_diff_lines(found.unified[2:], paint)]
+
+
+def draw_diff_lines(lines: Lines, paint: Paint) -> Lines:
+    """Draw the lines of a unified difference in colour, or in two columns."""
+    lines = _without_remarks(lines)
+    if paint.sided:
+        return _draw_columns(lines, paint)
+    colors = {"+": "green", "-": "red", "@": "cyan"}
+    return [paint(line, fg=colors[line[0]]) if line[:1] in colors else paint(line) for line in lines]
+
+
+def _without_remarks(lines: Lines) -> Lines:
+    """Remove the remarks on a missing line end, unless that is part of the difference."""
+    signs = [before[:1] for before, line in pairwise(lines) if line.startswith("\\")]
+    if len(signs) == 1 and signs[0] in ("+", "-"):
+        return lines
+    return [line for line in lines if not line.startswith("\\")]
+
+
+def _draw_columns(lines: Lines, paint: Paint) -> Lines:
+    """Draw old lines on the left and new ones on the right; a changed line beside its new form."""
+    room = (paint.width - 3) // 2
+    pairs: list[tuple[str, str]] = []
+    old: Lines = []
+    new: Lines = []
+    for line in [*lines, " "]:
+        if line[:1] == "-":
+            old.append(line[1:])
+        elif line[:1] == "+":
+            new.append(line[1:])
+        else:
+            pairs += zip_longest(old, new, fillvalue="")
+            old, new = [], []
+            shown = "" if line[:1] == "@" else line[1:]
+            pairs.append((shown, shown))
+    rows = []
+    for left, right in pairs[1:-1]:
+        changed = left != right
+        here = paint(fit(left, room), fg="red") if changed else paint(fit(left, room))
+        there = paint(fit(right, room), fg="green") if changed else paint(fit(right, room))
+        rows.append(f"{here} {'|' if changed else ' '} {there}".rstrip())
+    return rows
+
+
+def draw_change(found: answer.ChangeResult, paint: Paint) -> Lines:
+    """Draw the result of a change."""
+    if not found.changed:
+        return [paint.dim("nothing to change")]
+    lead = "would change" if found.dry_run else f"commit {found.seq} changed"
+    lead = "pending, will change" if found.pending else lead
+    return [f"{lead} {', '.join(paint(id, fg='yellow') for id in found.changed)}"]

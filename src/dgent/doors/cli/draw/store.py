@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dgent.doors.cli.draw.crumb import draw_work
-from dgent.doors.cli.draw.history import draw_entry
+from dgent.doors.cli.draw.record import draw_entry
 from dgent.doors.cli.style import Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
 
