@@ -118,7 +118,7 @@ def change(path: Path, name: str, entry: str | bool | None, project: Path | None
         after = _parse_toml(path, new)
     except ConfigError:
         after = {}
-    # As text, because a value that is no number is not equal to itself.
+    # As text, because NaN is not equal to itself.
     wanted = (entry, repr({key: each for key, each in table.items() if key != name}))
     if (after.pop(name, None), repr(after)) != wanted:
         raise ConfigError(f"{name} in {path} is written in a way that only an editor can change")

@@ -1,7 +1,7 @@
 """Undo a commit of the cupboard under the current rules.
 
 Links are restored only where both ends exist, names only where they are free, and derived fields are
-recomputed. A crumb of which the commit changed only derived fields is no conflict, however it changed since.
+recomputed. A crumb of which the commit changed only derived fields never conflicts.
 """
 
 from __future__ import annotations

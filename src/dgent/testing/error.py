@@ -35,7 +35,7 @@ from dgent.testing.contract import (
     typed_record,
 )
 
-HALF = "\ud800"  # half of a surrogate pair: a text that is no Unicode
+HALF = "\ud800"  # half of a surrogate pair: a text that is not valid Unicode
 NAN = float("nan")
 TEXTS: list[Any] = ["", "a\0b", HALF, 5, None, b"a", ["a"], "x" * 513]
 NAMES: list[Any] = [*TEXTS[:-1], "x" * 257]

@@ -286,7 +286,7 @@ class _Planner:
                 path = self.listed[condition.path]
                 name = field_index(self.state, path)
                 key, _ = _index_key(condition.value, self.state.kinds.get(path))
-                # It proves nothing, as what is no list must be looked at; but none is narrower by that.
+                # It proves nothing: values that are not lists must be checked too. But none is narrower.
                 narrows = frozenset([("item", id(condition))])
                 yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
 

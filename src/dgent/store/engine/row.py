@@ -20,7 +20,7 @@ T_LAST = clock.to_us(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
 DAMAGE = (Corrupt, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 """The errors that reading damaged bytes may raise."""
 
-_UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is no JSON
+_UNREADABLE = b"\xff"  # stands for a body that does not unpack; it is not JSON
 _tags_decoder = msgspec.json.Decoder(list[str])
 _data_decoder = msgspec.json.Decoder(dict[str, Any])
 
