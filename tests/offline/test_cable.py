@@ -448,6 +448,8 @@ async def test_those_who_write_quicker_than_a_replay_do_not_keep_it_from_ending(
         while sum(counts) < 150:
             await asyncio.sleep(0.001)
         cable.mend()
+        while not u.backend._throttle._running:  # until it is noticed, all of them write freely
+            await asyncio.sleep(0)
         waiting = sum(counts)
         await back(u, 60)
         # Half of what a replay does may be added: in all as much again, and what was on its way.
