@@ -158,7 +158,7 @@ CREATE TABLE IF NOT EXISTS j_dispute (
 );
 """
 _OWN = tuple(re.findall(r"NOT EXISTS (\w+)", _TABLES))
-_DERIVED = ("datum", "past", "commits", "ix", "entry", "schema", "lag", "forgotten")
+_DERIVED = ("datum", "past", "commits", "ix", "entry", "tail", "schema", "lag", "forgotten")
 _FILE = ("size", "mtime", "inode", "offset", "lines", "ended", "head_size", "head", "tail_size", "tail")
 _FILES = f"SELECT name, {', '.join(_FILE)} FROM j_file"
 _PUT_FILE = (

@@ -15,7 +15,7 @@ from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
 from dgent.system import files
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
@@ -63,6 +63,7 @@ CREATE TABLE ix (
 CREATE TABLE entry (
     ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (ix, key, t, dk)
 ) WITHOUT ROWID;
+CREATE TABLE tail (seq INTEGER PRIMARY KEY, n INT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
 CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
 CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
@@ -70,7 +71,9 @@ INSERT INTO trail (trail, id) VALUES (0, 'main');
 INSERT INTO name (n, text) VALUES (0, '');
 """
 
-STEPS: dict[int, str] = {}
+STEPS: dict[int, str] = {
+    1: "CREATE TABLE tail (seq INTEGER PRIMARY KEY, n INT NOT NULL, body BLOB NOT NULL)",
+}
 """SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
 
 It leaves the texts of tables and indexes as they are above: opening the store compares them.
