@@ -75,12 +75,13 @@ async def test_killed_while_creating(tmp_path: Path, nursery: Nursery) -> None:
 
 
 async def old_store(path: Path) -> None:
-    """A store of format 0, which differs from today's by a table and a name."""
+    """A store of format 0, which differs from format 1 by a name."""
     async with dgent.open(f"sqlite:///{path}") as u:
         for i in range(20):
             await u.put(dgent.Datum(id=f"{i}", data={"n": i}))
     ask(path, "UPDATE meta SET value = 0 WHERE name = 'format'")
     ask(path, "ALTER TABLE forgotten RENAME TO gone")
+    ask(path, "DROP TABLE tail")
 
 
 STEP = (

@@ -72,7 +72,7 @@ INSERT INTO name (n, text) VALUES (0, '');
 """
 
 STEPS: dict[int, str] = {
-    1: "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL);"
+    1: "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)",
 }
 """SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
 
