@@ -18,7 +18,7 @@ from dgent.store.backend import Delete, Put
 from dgent.store.engine import prune
 from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite import shared, writer
+from dgent.store.sqlite import kernel, shared, writer
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.forking import (  # noqa: F401 - jobs too
     fork_anew,
@@ -52,6 +52,7 @@ def scribble(path: str, name: str, durability: str) -> None:
     """Write everything there is to write until killed, saying so after each call has returned."""
     # Checkpoints every few commits, so that many kills hit one.
     writer.GROWN_PAGES = 30
+    kernel.MOVE_AT = random.choice((2, 10, 256))  # and many hit a move of index entries
     shared.SCRUB_S = 0.1
     asyncio.run(_scribble(path, name, durability))
 

@@ -8,6 +8,7 @@ merges the two: it has the tail in memory, and looks before each read whether ot
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import NamedTuple
@@ -53,18 +54,26 @@ def unpack(raw: bytes) -> list[TailRecord]:
         raise Corrupt(f"index entries that wait to be moved are damaged: {error}", hint=hint) from None
 
 
-def sum_up(records: Iterable[TailRecord]) -> tuple[list[Entry], list[Entry]]:
+def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry]]:
     """Return the entries that the indexes lack and those that they have too many, both sorted."""
-    net: dict[Entry, int] = {}
-    for created_at, record_key, new, new_keys, old, old_keys in records:
-        for index, key in zip(new, new_keys, strict=True):
-            entry = index, key, created_at, record_key
-            net[entry] = net.get(entry, 0) + 1
-        for index, key in zip(old, old_keys, strict=True):
-            entry = index, key, created_at, record_key
-            net[entry] = net.get(entry, 0) - 1
-    added = sorted(entry for entry, count in net.items() if count > 0)
-    return added, sorted(entry for entry, count in net.items() if count < 0)
+    added = [
+        (index, key, created_at, record_key)
+        for created_at, record_key, numbers, keys, _, _ in records
+        for index, key in zip(numbers, keys, strict=True)
+    ]
+    removed = [
+        (index, key, created_at, record_key)
+        for created_at, record_key, _, _, numbers, keys in records
+        if numbers
+        for index, key in zip(numbers, keys, strict=True)
+    ]
+    if removed:
+        # Each entry comes and goes in turn, so what both lists have as often is as it was.
+        balance = Counter(added)
+        balance.subtract(removed)
+        added = [entry for entry, count in balance.items() if count > 0]
+        removed = [entry for entry, count in balance.items() if count < 0]
+    return sorted(added), sorted(removed)
 
 
 class Waiting(NamedTuple):

@@ -434,7 +434,7 @@ class SQLiteKernel(SQLiteReading):
             self._many_at_once(_APPEND, log)
 
     def _write_entries(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
-        # Sorted, entries land on neighbouring pages.
+        """Change the indexes; sorted, entries land on neighbouring pages."""
         self._many_at_once(_REMOVE, sorted(removed))
         self._many_at_once(_ADD, sorted(added))
 
