@@ -66,8 +66,8 @@ async def paged(u: dgent.Universe, **query: Any) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
-        page = await u.query(Query(schema="job", **query, cursor=cursor))
-        found += [each.id for each in page]
+        page = await u.page(Query(schema="job", **query, cursor=cursor))
+        found += [each.id for each in page.items]
         cursor = page.cursor
         if cursor is None:
             return found
