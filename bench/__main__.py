@@ -11,14 +11,17 @@ from typing import Any
 
 from bench import table
 from bench.blocks import blocks
+from bench.calls import count_calls
 from bench.cupboard import cupboard
 from bench.folders import folders
 from bench.footprint import footprint
-from bench.growth import growth, history_on_disk
-from bench.langgraph import against_langgraph
+from bench.fresh import fresh
+from bench.growth import disk, growth
 from bench.measure import Growth, Row, say
+from bench.pauses import pauses
 from bench.plan import QUICK, Plan, parse_sizes
 from bench.postgres import postgres
+from bench.processes import processes
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.stores import Stores
@@ -28,15 +31,18 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "put": one_by_one,
     "together": together,
     "many": many,
+    "processes": processes,
     "get": gets,
     "query": scans,
+    "fresh": fresh,
+    "pauses": pauses,
     "jsonl": folders,
-    "langgraph": against_langgraph,
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "calls": count_calls,
     "footprint": footprint,
-    "disk": history_on_disk,
+    "disk": disk,
     "growth": growth,
 }
 
