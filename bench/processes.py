@@ -25,9 +25,9 @@ from bench.stores import Stores, open_store
 PROCESSES = 8
 WARM = 96  # groups, of all processes; a first write to a page costs more than the next ones
 
-# What was measured when a commit wrote its index entries itself, on two cores: puts a second of all processes,
-# and a put against a bare table's in the same run, on the clock and of the processor. The number of puts is
-# that machine's; the ratios can be compared on another one. On a busy machine only the processor's can.
+# What was measured when a commit wrote its index entries itself, on two cores: puts a second of all
+# processes, and a put against a bare table's in the same run, on the clock and of the processor. The number
+# of puts is that machine's; the ratios can be compared on another one, on a busy one only the processor's.
 BEFORE_PER_SECOND, BEFORE, BEFORE_CPU = 3_830, 7.6, 15.0
 
 

@@ -25,7 +25,8 @@ _HEAD = (
     "base µs",
     "dgent µs",
     "base CPU",
-    "CPU",
+    "dgent CPU",
+    "CPU ×",
     "verdict",
 )
 
@@ -48,11 +49,11 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
     parts.append(
         "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
         "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show. CPU is\n"
-        "the processor's microseconds in all threads of the process. The base is a bare table (id and one\n"
-        "blob, by hand with apsw or asyncpg; for queries with a covering index), or LangGraph where the\n"
-        "line says so. In the lines of the cupboard it is plain tables by hand, with no history and no\n"
-        "rules; in those of blocks a plain put of as many bytes, or what Loro does in memory; in those of\n"
-        "import and memory the bare process."
+        "the processor's microseconds in all threads of the process; their ratio says more than the clock\n"
+        "on a busy machine. The base is a bare table (id and one blob, by hand with apsw or asyncpg; for\n"
+        "queries with a covering index), or LangGraph where the line says so. In the lines of the cupboard\n"
+        "it is plain tables by hand, with no history and no rules; in those of blocks a plain put of as\n"
+        "many bytes, or what Loro does in memory; in those of import and memory the bare process."
     )
     return "\n\n".join(parts)
 
@@ -93,6 +94,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _amount(row.ours, unit),
         _amount(row.base_cpu),
         _amount(row.cpu),
+        f"{row.cpu / row.base_cpu:.2f}" if row.cpu and row.base_cpu else "",
         row.verdict,
     )
 
