@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     plan = QUICK if options.quick else Plan()
     if options.rows:
-        plan = dataclasses.replace(plan, sizes=options.rows)
+        plan = dataclasses.replace(plan, sizes=options.rows, paused=options.rows[-1])
     chosen = [name for name in WORK if not options.only or name in options.only]
     rows, grown = asyncio.run(_run(plan, chosen))
     print(table.as_json(rows, grown) if options.json else table.text(rows, grown))
@@ -74,7 +74,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=WORK, metavar="NAME", help=", ".join(WORK))
     parser.add_argument("--rows", type=parse_sizes, metavar="100k,1M", help="the sizes of the stores")
-    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, below a minute")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds; a minute for a group")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
 
