@@ -193,11 +193,19 @@ def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -
     kind = state.kinds.get(paths.text(path))
     if kind != _kind(lookup, path):
         return False
+    return _compares_keys(condition, kind)
+
+
+def _compares_keys(condition: Condition, kind: Kind | None) -> bool:
+    """Return whether a condition compares values as keys of a kind do."""
     values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-    if any(is_exact(value) and KINDS[type(value)] != kind for value in values):
-        return False
-    # A text is below another text, and a text that stands for a decimal is also below decimals.
-    return kind is None or condition.op in _BY_VALUE or not any(type(value) is str for value in values)
+    for value in values:
+        if type(value) in KINDS and is_exact(value) and KINDS[type(value)] != kind:
+            return False
+        # A text is below another text, and a text that stands for a decimal is also below decimals.
+        if type(value) is str and kind is not None and condition.op not in _BY_VALUE:
+            return False
+    return True
 
 
 _BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
@@ -231,38 +239,39 @@ class _FieldOrder(NamedTuple):
 
 def _field_order(reading: Reading, query: Query, view: View, state: SchemaState) -> _FieldOrder | None:
     """Return the walk in the order of a field; None when its index cannot give that order."""
-    assert query.order_path is not None
-    path, lookup = paths.text(query.order_path), view.lookup(state.name)
-    kind = state.kinds.get(path)
-    if path not in state.ready or paths.list_path(path) is not None:
+    field, lookup = query.order_path, view.lookup(state.name)
+    assert field is not None
+    path = paths.text(field)
+    kind, defaults = (None, ()) if lookup is None else lookup.at(field)
+    if path not in state.ready or field[-1] == paths.EACH:
         return None
-    if not _fields_usable(state, view) or kind != _kind(lookup, query.order_path):
+    if kind != state.kinds.get(path) or not _fields_usable(state, view):
         return None
-    first, last, proves = b"", b"\xff", set[object]()
     # A record without the field has its place by the default, and is merged in there.
-    lacks = lookup is not None and lookup.defaults(query.order_path) != ()
-    if lacks:
-        first = _AFTER_MISSING
+    lacks = defaults != ()
+    first, last, proves = _AFTER_MISSING if lacks else b"", b"\xff", set[object]()
     for part in query.filter.parts:
-        if not isinstance(part, Condition) or part.path != query.order_path:
-            continue
-        lacks = lacks and _may_default(lookup, part)
-        bounds = _range_keys(part, kind) if _is_keyed(state, lookup, part) else None
-        if bounds is not None:
-            first, last = max(first, bounds.first), min(last, bounds.last)
-            if bounds.sure:
-                proves.add(id(part))
-    tags = sorted(query.tags) if state.paths.index(path) < PRODUCTS else []
-    proves |= {("tag", tag) for tag in tags[:1]}
-    index = reading.index_number(field_index(state, path, tags[0] if tags else ""))
+        if isinstance(part, Condition) and part.path == field:
+            lacks = lacks and (defaults is None or any(map(part.holds, defaults)))
+            bounds = _range_keys(part, kind) if _compares_keys(part, kind) else None
+            if bounds is not None:
+                first, last = max(first, bounds.first), min(last, bounds.last)
+                if bounds.sure:
+                    proves.add(id(part))
+    tag = min(query.tags) if query.tags and state.paths.index(path) < PRODUCTS else ""
+    index = reading.index_number(field_index(state, path, tag))
+    other = query.any_tags or query.author or query.source or query.prefix or query.since or query.until
+    exact = not other and len(proves) == len(query.filter.parts) and len(query.tags) == bool(tag)
     plan = Plan(
-        () if index is None else (IndexScan(index, low(first), low(last)),),
+        () if index is None else (IndexScan(index, (first, T_MIN, T_MIN), (last, T_MIN, T_MIN)),),
         True,
-        _needs(query) <= proves and query.since is None and query.until is None,
+        exact,
         unindexed=(state.number,),
         lacking=_lacking(reading, state, path) if lacks else (),
         explain="field order",
     )
+    if tag:
+        proves.add(("tag", tag))
     return _FieldOrder(plan, frozenset(proves))
 
 
@@ -522,21 +531,22 @@ class _Bounds(NamedTuple):
 
 def _range_keys(condition: Condition, kind: Kind | None) -> _Bounds | None:
     """Return the part of an index in which a condition can hold; None when that is not one run of keys."""
-    if condition.op == "$exists":
+    op = condition.op
+    if op == "$exists":
         return _Bounds(_AFTER_MISSING, b"\xff", True) if condition.value else None
-    if condition.op not in _RANGES and condition.op != "$eq":
+    if op not in _RANGES and op != "$eq":
         return None
-    key, exact = _index_key(condition.value, None if condition.op == "$prefix" else kind)
+    key, exact = _index_key(condition.value, None if op == "$prefix" else kind)
     # A key of full length may belong to a longer text that was cut, on either side of the value.
     sure = exact and len(key) < order.CUT and kind is None
     after = key + b"\x00"
-    if condition.op == "$eq":
+    if op == "$eq":
         return _Bounds(key, after, sure)
-    if condition.op == "$prefix":
+    if op == "$prefix":
         return _Bounds(key, after_prefix(key) or b"\xff", sure)
-    if condition.op in ("$gt", "$gte"):
-        return _Bounds(after if sure and condition.op == "$gt" else key, bytes((key[0] + 1,)), sure)
-    return _Bounds(key[:1], key if sure and condition.op == "$lt" else after, sure)
+    if op in ("$gt", "$gte"):
+        return _Bounds(after if sure and op == "$gt" else key, bytes((key[0] + 1,)), sure)
+    return _Bounds(key[:1], key if sure and op == "$lt" else after, sure)
 
 
 _RANGES = ("$gt", "$gte", "$lt", "$lte", "$prefix")
