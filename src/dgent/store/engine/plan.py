@@ -6,7 +6,8 @@ decides row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from dgent import clock
@@ -20,7 +21,6 @@ from dgent.store.backend import View
 from dgent.store.engine.catalog import (
     AUTHOR,
     PARENT,
-    PRODUCTS,
     SOURCE,
     T_MIN,
     UNLISTED,
@@ -38,6 +38,8 @@ from dgent.store.engine.kernel import IndexScan, Reading
 PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
+NEAR = 32  # how sparse an index is shows in the time of the entry after so many
+OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
 class Plan(NamedTuple):
@@ -62,6 +64,14 @@ class _Candidate(NamedTuple):
     proves: frozenset[object]
     by_field: bool = False
     path: str | None = None  # the field, where a record without it may be in the answer all the same
+
+
+class _Part(NamedTuple):
+    """A part of a query that a record meets exactly if it is in one index under one key."""
+
+    label: str
+    name: IndexName
+    key: bytes
 
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
@@ -121,33 +131,43 @@ def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
 
 
 def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
-    """Return the plan of the usual page: one schema, at most one tag, at most one indexed field by value.
+    """Return the plan of the usual page: one schema, tags, at most one indexed field by value.
 
-    `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
+    `_Planner` would find the same; agents ask such queries all day, and there is little to weigh.
     """
-    parts = query.filter.parts
-    if query.any_tags or len(query.tags) > 1 or len(parts) > 1 or query.order_path is not None:
+    conditions = query.filter.parts
+    if query.any_tags or len(query.tags) > OTHERS or len(conditions) > 1 or query.order_path is not None:
         return None
     if query.author is not None or query.source is not None or query.prefix is not None:
         return None
-    (tag,) = query.tags or ("",)
-    if not parts:
-        name, key = IndexName(state.number, 0, tag, ""), b""
-        label = "schema, tag" if tag else "schema"
-    else:
-        found = _find_field_key(state, view, parts[0], tag)
-        if found is None:
+    parts = []
+    if conditions:
+        field = _find_field(state, view, conditions[0])
+        if field is None:
             return None
-        name, key = found
-        label = "schema, tag, field" if tag else "schema, field"
-    index = reading.index_number(name)
-    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
-    return Plan(scans, True, True, unindexed=(state.number,) if parts else (), explain=label)
+        parts = [field]
+    parts += [_tag_part(state, tag) for tag in sorted(query.tags)]
+    scans: list[IndexScan] = []
+    for part in parts or [_Part("", IndexName(state.number, 0, "", ""), b"")]:
+        index = reading.index_number(part.name)
+        if index is None:
+            scans = []
+            break
+        scans.append(IndexScan(index, *_bounds(part.key, query)))
+    place = 0 if len(scans) < 2 else _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
+    if len(scans) > 1:
+        others = tuple((scan.index_number, scan.low[0]) for scan in scans[:place] + scans[place + 1 :])
+        scans = [scans[place]._replace(others=others)]
+    labels = [part.label for part in (*parts[place : place + 1], *parts[:place], *parts[place + 1 :])]
+    explain = ", ".join(["schema", *labels])
+    return Plan(tuple(scans), True, True, unindexed=(state.number,) if conditions else (), explain=explain)
 
 
-def _find_field_key(
-    state: SchemaState, view: View, condition: object, tag: str
-) -> tuple[IndexName, bytes] | None:
+def _tag_part(state: SchemaState, tag: str) -> _Part:
+    return _Part("tag", IndexName(state.number, 0, tag, ""), b"")
+
+
+def _find_field(state: SchemaState, view: View, condition: object) -> _Part | None:
     """Return the index and its key that have exactly the rows of a condition; None if there is no such."""
     if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
         return None
@@ -155,12 +175,27 @@ def _find_field_key(
     if (
         path not in state.ready
         or condition.path[-1] == paths.EACH
-        or (tag and path not in state.paths[:PRODUCTS])
         or not _is_exact_index(state, view.lookup(state.name), condition, path)
     ):
         return None
     (key,), sure = _equal_keys(condition, state.kinds.get(path))
-    return (field_index(state, path, tag), key) if sure else None
+    return _Part("field", field_index(state, path), key) if sure else None
+
+
+def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], descending: bool) -> int:
+    """Return which way to read has the fewest entries for a span of time, where the reading begins."""
+    some = [scans[:OTHERS] for scans in ways]
+    asked = [scan for scans in some for scan in scans]
+    times = iter(reading.times(asked, descending, NEAR) if asked else ())
+    best, furthest = 0, None
+    for place, scans in enumerate(some):
+        reached = [time for time in islice(times, len(scans)) if time is not None]
+        if not reached:
+            return place  # short, or empty
+        near = max(reached) if descending else min(reached)
+        if furthest is None or (near < furthest if descending else near > furthest):
+            best, furthest = place, near
+    return best
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
@@ -204,6 +239,10 @@ def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
     return defaults is None or any(map(condition.holds, defaults))
 
 
+_Narrowing = tuple[tuple[tuple[int, bytes], ...], int | None]
+"""The other indexes and the author of an IndexScan."""
+
+
 class _Planner:
     """Plans a query for one schema."""
 
@@ -222,15 +261,13 @@ class _Planner:
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
         self.needs = self._needs()
+        self.parts = dict(islice(self._parts(), OTHERS + 1))
+        self.author = None if query.author is None else reading.number(query.author)
+        self.met = self.parts.keys() | ({"author"} if query.author is not None else frozenset())
 
     def plan(self) -> Plan:
-        """Return the best of the candidates; one that proves everything needs no comparison."""
-        candidates = []
-        for candidate in self._candidates():
-            if self.needs <= candidate.proves and self.query.order_path is None:
-                return self._in_order(candidate)
-            candidates.append(candidate)
-        best, size = self._best(self._drop_dominated(candidates))
+        """Return the best of the candidates."""
+        best, size = self._best(self._drop_dominated(list(self._candidates())))
         if self.query.order_path is not None:
             return self._ordered_by_field(best, size)
         if size >= PROBE:
@@ -240,13 +277,32 @@ class _Planner:
         return self._in_order(best)
 
     def _in_order(self, best: _Candidate) -> Plan:
-        exact = self.needs <= best.proves
         repeats = len(best.indexes) > 1
-        unindexed = self._unindexed_schemas() if best.by_field else ()
+        unindexed = self._unindexed_schemas() if self._uses_field(best) else ()
         lacking = self._lacking(best.path)
+        explain = self._explain(best)
         return Plan(
-            self._scans(best), True, exact, repeats, unindexed=unindexed, lacking=lacking, explain=best.label
+            self._scans(best),
+            True,
+            self._is_exact(best),
+            repeats,
+            unindexed=unindexed,
+            lacking=lacking,
+            explain=explain,
         )
+
+    def _is_exact(self, candidate: _Candidate) -> bool:
+        return self.needs <= candidate.proves | self.met
+
+    def _uses_field(self, candidate: _Candidate) -> bool:
+        return candidate.by_field or any(part.label == "field" for part in self.parts.values())
+
+    def _explain(self, candidate: _Candidate) -> str:
+        """Return the label of what is walked, followed by what each of its entries is looked up in."""
+        others = [part.label for need, part in self.parts.items() if need not in candidate.proves]
+        if self.query.author is not None and "author" not in candidate.proves:
+            others.append("author")
+        return ", ".join([candidate.label, *others])
 
     def _needs(self) -> frozenset[object]:
         """Return every part of the query that an index would have to prove."""
@@ -255,6 +311,25 @@ class _Planner:
         needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
         needs |= {id(part) for part in query.filter.parts}
         return frozenset(needs)
+
+    def _parts(self) -> Iterator[tuple[object, _Part]]:
+        """Yield the needs that one index proves by one key."""
+        for condition in self.conditions if self.ready else ():
+            path = paths.text(condition.path)
+            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
+            if path in self.ready and sure and len(keys) == 1 and self._narrows(condition, keys) is None:
+                yield id(condition), _Part("field", field_index(self.state, path), keys[0])
+        for tag in sorted(self.query.tags):
+            yield ("tag", tag), _tag_part(self.state, tag)
+        if self.query.source is not None:
+            name = IndexName(self.state.number, 0, "", SOURCE)
+            yield "source", _Part("source", name, number_key(self.reading.number(self.query.source) or 0))
+
+    def _narrows(self, condition: Condition, keys: Sequence[bytes]) -> str | None:
+        """Return why being in a field's index under one of the keys proves nothing; None: it does."""
+        if _may_default(self.lookup, condition):
+            return "lacks"
+        return "default" if UNLISTED in keys and self._has_defaults(condition.path) else None
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield ways to read the schema in time order, the ones that usually prove most first."""
@@ -268,11 +343,13 @@ class _Planner:
             text = getattr(query, field)
             if text is not None:
                 named = self.reading.number(text)
+                if field == "author" and named is not None and named == self.state.usual_author:
+                    continue  # its records have no entries of their own
                 keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
                 yield _Candidate(
                     f"schema, {field}", (IndexName(number, 0, "", name),), keys, frozenset([field])
                 )
-        for tag in query.tags:
+        for tag in sorted(query.tags):
             yield _Candidate(
                 "schema, tag", (IndexName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
             )
@@ -296,15 +373,12 @@ class _Planner:
             keys, sure = _equal_keys(condition, self.state.kinds.get(path))
             if path not in self.ready or not keys:
                 continue
-            proves: frozenset[object] = frozenset([id(condition)]) if sure else frozenset()
-            lacks = path if _may_default(self.lookup, condition) else None
-            if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
-                proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
-            for tag in self.query.tags if self.ready[path] < PRODUCTS else ():
-                name = field_index(self.state, path, tag)
-                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
+            unproven = self._narrows(condition, keys)
+            # What proves nothing narrows all the same; then each row must be looked at.
+            proves = id(condition) if sure and unproven is None else ("narrows", id(condition))
+            lacks = path if unproven == "lacks" else None
             name = field_index(self.state, path)
-            yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
+            yield _Candidate("schema, field", (name,), keys, frozenset([proves]), True, lacks)
 
     def _drop_dominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
@@ -320,22 +394,41 @@ class _Planner:
         return kept
 
     def _best(self, candidates: list[_Candidate]) -> tuple[_Candidate, int]:
-        if len(candidates) == 1 and self.query.order_path is None and not self._ranges():
-            return candidates[0], 0
+        if self.query.order_path is None and not self._ranges():
+            if len(candidates) == 1:
+                return candidates[0], 0
+            ways = [self._scans(candidate) for candidate in candidates]
+            return candidates[_find_sparsest(self.reading, ways, self.query.descending)], 0
         sized = [(self._size(candidate), place) for place, candidate in enumerate(candidates)]
         size, place = min(sized)
         return candidates[place], size
 
     def _size(self, candidate: _Candidate) -> int:
-        return sum(self.reading.size(scan, PROBE) for scan in self._scans(candidate))
+        return sum(self.reading.size(scan.bare(), PROBE) for scan in self._scans(candidate))
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
+        narrowing = self._narrowing(candidate.proves)
+        if narrowing is None:
+            return ()
         scans = []
         for name in candidate.indexes:
             index = self.reading.index_number(name)
             if index is not None:
-                scans += [IndexScan(index, *_bounds(key, self.query)) for key in candidate.keys]
+                scans += [IndexScan(index, *_bounds(key, self.query), *narrowing) for key in candidate.keys]
         return tuple(scans)
+
+    def _narrowing(self, proven: frozenset[object]) -> _Narrowing | None:
+        """Return what narrows a scan that proves some needs; None when nothing can be in it."""
+        others = []
+        for need, part in self.parts.items():
+            index = self.reading.index_number(part.name)
+            if index is None:
+                return None
+            if need not in proven:
+                others.append((index, part.key))
+        if self.query.author is None or "author" in proven:
+            return tuple(others), None
+        return None if self.author is None else (tuple(others), self.author)
 
     def _unindexed_schemas(self) -> tuple[int, ...]:
         return (self.state.number,)
@@ -375,7 +468,7 @@ class _Planner:
                 return Plan(
                     (), False, False, unindexed=self._unindexed_schemas(), explain="schema, empty field"
                 )
-            if self.reading.size(scan, SORTABLE) < SORTABLE:
+            if self.reading.size(scan.bare(), SORTABLE) < SORTABLE:
                 lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
                 unindexed = self._unindexed_schemas()
                 return Plan(
@@ -384,22 +477,26 @@ class _Planner:
         return None
 
     def _field_scan(self, path: str, first: bytes, last: bytes) -> IndexScan | None:
-        tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
-        index = self.reading.index_number(field_index(self.state, path, tags[0] if tags else ""))
-        return None if index is None else IndexScan(index, low(first), low(last))
+        index, narrowing = (
+            self.reading.index_number(field_index(self.state, path)),
+            self._narrowing(frozenset()),
+        )
+        if index is None or narrowing is None:
+            return None
+        return IndexScan(index, low(first), low(last), *narrowing)
 
     def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
         assert self.query.order_path is not None
         path = paths.text(self.query.order_path)
-        unindexed = self._unindexed_schemas() if best.by_field else ()
+        unindexed = self._unindexed_schemas() if self._uses_field(best) else ()
         few = Plan(
             self._scans(best),
             False,
-            self.needs <= best.proves,
+            self._is_exact(best),
             len(best.indexes) > 1,
             unindexed=unindexed,
             lacking=self._lacking(best.path),
-            explain=best.label + ", sorted",
+            explain=self._explain(best) + ", sorted",
         )
         if size < PROBE or path not in self.ready:
             return few

@@ -320,7 +320,8 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     plan = make_plan(reading, everything, view)
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
-    if plan.exact and as_of is None and not (plan.repeats or plan.unindexed or plan.lacking):
+    indexed = not (plan.lacking or any(map(reading.unindexed_rows, plan.unindexed)))
+    if plan.exact and as_of is None and indexed and not plan.repeats:
         return sum(reading.size(scan, 2**62) for scan in plan.scans)
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import apsw
@@ -44,7 +45,6 @@ _LAG = (
     " WHERE l.schema = ?"
 )
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
-_SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
 _LAST_KEY = (
     "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)),"
@@ -85,23 +85,39 @@ def _order(descending: bool) -> str:
     return "ORDER BY e.key DESC, e.t DESC, e.dk DESC" if descending else "ORDER BY e.key, e.t, e.dk"
 
 
-def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
+_WALKED, _FETCHED = "e.key, " + _PREFIXED, _BRIEF
+# One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
+_ONE_KEY = "e.ix = ? AND e.key = ?"
+
+
+@cache
+def _walk_sql(columns: str, between: str, others: int, author: bool, descending: bool, content: bool) -> str:
     body = "d.content" if content else "NULL"
-    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
+    limit = " LIMIT ?" if columns == _FETCHED else ""
     return (
-        f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
-        f" WHERE {between} {_order(descending)}"
+        f"SELECT {columns}, {body} FROM {_scan_sql(between, others, author, rows=True)}"
+        f" {_order(descending)}{limit}"
     )
 
 
-_WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
-_WALK = {(down, content): _walk_sql("e.key, " + _PREFIXED, content, down) for down, content in _WAYS}
-_FETCH = {(down, content): _walk_sql(_BRIEF, content, down) + " LIMIT ?" for down, content in _WAYS}
-# One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
-_FETCH_KEY = {
-    (down, content): _walk_sql(_BRIEF, content, down, "e.ix = ? AND e.key = ?") + " LIMIT ?"
-    for down, content in _WAYS
-}
+@cache
+def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> str:
+    """Return the tables and conditions of a scan; the rows take part if they are needed."""
+    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
+    tables, conditions = "entry e", between
+    for other in (f"o{place}" for place in range(others)):
+        tables += f" CROSS JOIN entry {other}"
+        conditions += f" AND {other}.ix = ? AND {other}.key = ? AND {other}.t = e.t AND {other}.dk = e.dk"
+    if rows or author:
+        tables += " CROSS JOIN datum d ON d.dk = e.dk"
+    return f"{tables} WHERE {conditions}{' AND d.author = ?' if author else ''}"
+
+
+@cache
+def _times_sql(scans: int, descending: bool) -> str:
+    one = f"(SELECT e.t FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?)"
+    return "SELECT " + ", ".join([one] * scans)
+
 
 _ops_encoder = msgspec.msgpack.Encoder()
 _belief_decoder = msgspec.json.Decoder(ClockBelief)
@@ -202,9 +218,10 @@ class SQLiteReading:
         return Row._make(found[0]) if found else None
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        values = (scan.index_number, *scan.low, *scan.high)
+        sql = _walk_sql(_WALKED, _BETWEEN, *scan.narrowing(), descending, content)
+        values = (scan.index_number, *scan.low, *scan.high, *scan.values())
         make = Row._make
-        for found in self._walk(_WALK[descending, content], values):
+        for found in self._walk(sql, values):
             yield found[0], make(found[1:])
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
@@ -234,15 +251,25 @@ class SQLiteReading:
 
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
         key = scan.low[0]
+        between: str = _BETWEEN
+        place: tuple[Any, ...] = scan.low + scan.high
         if scan.low == low(key) and scan.high == high(key):
-            return self._execute(_FETCH_KEY[descending, content], (scan.index_number, key, limit)).fetchall()
-        values = (scan.index_number, *scan.low, *scan.high, limit)
-        return self._execute(_FETCH[descending, content], values).fetchall()
+            between, place = _ONE_KEY, (key,)
+        sql = _walk_sql(_FETCHED, between, *scan.narrowing(), descending, content)
+        values = (scan.index_number, *place, *scan.values(), limit)
+        return self._execute(sql, values).fetchall()
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        sql = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?"
-        found = self._all(sql, scan.index_number, *scan.low, *scan.high, count)
+        matching = _scan_sql(_BETWEEN, *scan.narrowing())
+        sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT 1 OFFSET ?"
+        values = (scan.index_number, *scan.low, *scan.high, *scan.values(), count)
+        found = self._all(sql, *values)
         return start_at(scan, descending, found[0]) if found else None
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
+        values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
+        found: Sequence[int | None] = self._all(_times_sql(len(scans), descending), *values)[0]
+        return found
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
         return self._execute(_BRIEF_HEAD, (id,)).fetchall()
@@ -253,7 +280,9 @@ class SQLiteReading:
         return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
 
     def size(self, scan: IndexScan, cap: int) -> int:
-        return int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap)[0][0])
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {_scan_sql(_BETWEEN, *scan.narrowing())} LIMIT ?)"
+        values = (scan.index_number, *scan.low, *scan.high, *scan.values(), cap)
+        return int(self._all(sql, *values)[0][0])
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
