@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache
 from typing import Any
@@ -13,9 +13,10 @@ import apsw
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
+from dgent.store.sqlite.derived import drop_derived_entries
 from dgent.system import files
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
@@ -70,8 +71,8 @@ INSERT INTO trail (trail, id) VALUES (0, 'main');
 INSERT INTO name (n, text) VALUES (0, '');
 """
 
-STEPS: dict[int, str] = {}
-"""SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
+STEPS: dict[int, str | Callable[[apsw.Connection], None]] = {1: drop_derived_entries}
+"""SQL or a function from format n to n + 1; each runs inside the one transaction that migrates a store.
 
 It leaves the texts of tables and indexes as they are above: opening the store compares them.
 """
@@ -129,13 +130,20 @@ def prepare(connection: apsw.Connection, place: str) -> None:
             for step in range(number, FORMAT):
                 if step not in STEPS:
                     raise Corrupt(f"{place} has storage format {number}, which this dgent cannot migrate")
-                connection.execute(STEPS[step])
+                _take_step(connection, STEPS[step])
         connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
         connection.execute("COMMIT")
     except BaseException:
         if not connection.get_autocommit():
             connection.execute("ROLLBACK")
         raise
+
+
+def _take_step(connection: apsw.Connection, step: str | Callable[[apsw.Connection], None]) -> None:
+    if isinstance(step, str):
+        connection.execute(step)
+    else:
+        step(connection)
 
 
 def check_meta(connection: apsw.Connection, place: str) -> bytes:
