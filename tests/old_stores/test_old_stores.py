@@ -99,6 +99,19 @@ async def test_queries_use_the_stored_indexes(url: str) -> None:
         assert [each.id for each in await u.query(query, raw=True)] == ANSWERS["weights"]
 
 
+async def test_queries_by_author_and_tag(url: str) -> None:
+    """Also those whose entries the format of today no longer has."""
+    records = ANSWERS["records"].items()
+    async with dgent.open(url) as u:
+        for schema, author in {(each["schema"], each["author"]) for _, each in records if each["schema"]}:
+            mine = {id: each for id, each in records if (each["schema"], each["author"]) == (schema, author)}
+            query = dgent.Query(schema=schema, author=author, limit=None)
+            assert {each.id for each in await u.query(query, raw=True)} == set(mine)
+            for tag in {tag for each in mine.values() for tag in each["tags"]}:
+                found = {each.id for each in await u.query(query.replace(tags={tag}), raw=True)}
+                assert found == {id for id, each in mine.items() if tag in each["tags"]}
+
+
 async def test_blocks(url: str) -> None:
     async with dgent.open(url) as u:
         scout = Library(u, agent="scout")

@@ -28,7 +28,8 @@ def made(id: str, **data: Any) -> dgent.Datum:
 def open_at(url: str, at: float, step: str | None = None) -> None:
     """Open a universe at a moment, with a next format if there is a step to it; say which one it is."""
     if step is not None:
-        storage.FORMAT, storage.STEPS[1] = 2, step
+        storage.STEPS[storage.FORMAT] = step
+        storage.FORMAT += 1
     asyncio.run(_open_at(url, at))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import dgent
 from dgent.errors import Corrupt, FormatTooNew
+from dgent.store.postgres import format as storage
 from tests.fault.nursery import Nursery
 from tests.postgres.lease import server_url
 from tests.postgres.load import feed
@@ -55,10 +56,10 @@ async def test_an_old_universe_is_migrated_once(fresh: str) -> None:
     assert len(_all_open(url, STEP)) == 1
     connection = await asyncpg.connect(server_url())
     rows = await connection.fetch(f'SELECT name, number FROM "{fresh}".meta WHERE number IS NOT NULL')
-    assert dict(rows)["format"] == 2 and dict(rows)["migrated"] == 1
+    assert dict(rows)["format"] == storage.FORMAT + 1 and dict(rows)["migrated"] == 1
     assert await connection.fetchval(f'SELECT count(*) FROM "{fresh}".commits') == PROCESSES + 1
     await connection.close()
-    # This process knows format 1 alone.
+    # This process does not know the step.
     with pytest.raises(FormatTooNew):
         await dgent.open(url).open()
 

@@ -52,7 +52,7 @@ async def u(path: Path) -> AsyncIterator[dgent.Universe]:
             await u.remember(Note(n), id=f"n{n}", tags={"even"} if n % 2 == 0 else None, parent=f"n{n - 1}")
         await u.put(Datum(id="plain", data={"x": 1}, source="web"))
         await u.delete("n3")
-        await u.store((await u.get("n4")).replace(value=Note(44)))
+        await u.store((await u.get("n4")).replace(value=Note(44), author="second"))
         os.chmod(path, 0o600)
         for suffix in ("-wal", "-shm"):
             os.chmod(f"{path}{suffix}", 0o600)

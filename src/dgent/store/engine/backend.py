@@ -293,9 +293,7 @@ class KernelBackend(ABC):
             if state is None or path not in state.paths:
                 raise NotFound(f"{schema!r} has no index on {path!r}")
             left = tuple(p for p in state.paths if p != path)
-            # Which fields have indexes by tag depends on their place, so the rest is built again.
-            moved = tuple(p for p in left if state.paths.index(p) != left.index(p))
-            new = msgspec.structs.replace(state, paths=left, ready=(state.ready - {path}) - set(moved))
+            new = msgspec.structs.replace(state, paths=left, ready=state.ready - {path})
             ledger.kernel.set_state(msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None))
             # In the same transaction: declared again in between, the field would lose its new entries.
             gone = field_index(state, path).path

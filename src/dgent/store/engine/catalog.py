@@ -5,11 +5,13 @@ store:
 
     (schema)              all records of a schema, by time
     (schema, tag)         the ones with a tag, by time
-    (schema, @author)     by author, then time; likewise @source where one is set
+    (schema, @author)     by author, then time, where it is not the schema's usual author
+    (schema, @source)     by source, where one is set
     (@parent)             over all schemas: by the record that caused it
     (schema, @ref)        by the ids that its declared refs hold
     (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
-    (schema, tag, path)   by tag and field, for the first two declared fields
+
+A query for several of them walks one and looks each entry up in the others (`IndexScan.others`).
 
 Field indexes describe records in the shape of the schema's newest registered version. A field whose
 texts stand for decimals, durations or times has an index of that kind, in the order of those values.
@@ -30,7 +32,6 @@ from dgent.model.contract.scalar import Kind, value_of
 from dgent.store.backend import Declaration
 
 AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
-PRODUCTS = 2  # this many declared fields get an index for each tag as well
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
 EMPTY = b""  # the `field_keys` of a row that is in no field index
@@ -70,6 +71,7 @@ class SchemaState(msgspec.Struct, frozen=True):
     stale: bool = False  # indexes that are no longer declared wait to be removed
     kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
     keys: int = 0  # which way of making keys built the indexes
+    usual_author: int | None = None  # whose records have no entry by author; None: every record has one
 
     @property
     def building(self) -> tuple[str, ...]:
@@ -86,6 +88,12 @@ def state_of(raw: bytes) -> SchemaState:
         return _states.decode(raw)
     except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a stored schema declaration is damaged: {error}") from None
+
+
+def add_seen(state: SchemaState, version: int, author: int) -> SchemaState:
+    """Return the state of a schema with a record of a version; who writes the first is its usual author."""
+    usual = state.usual_author if state.seen else author
+    return msgspec.structs.replace(state, seen=state.seen | {version}, usual_author=usual)
 
 
 def require_state(state: SchemaState | None) -> SchemaState:
@@ -208,19 +216,17 @@ def _indexing(state: SchemaState) -> tuple[Any, ...]:
     return state.paths, state.refs, state.index_version, state.kinds, state.keys
 
 
-def field_index(state: SchemaState, path: str, tag: str = "") -> IndexName:
+def field_index(state: SchemaState, path: str) -> IndexName:
     """Return the index of a declared field."""
     kind = state.kinds.get(path)
-    return IndexName(
-        state.number, state.index_version, tag, f".{path}" if kind is None else f"={kind}.{path}"
-    )
+    return IndexName(state.number, state.index_version, "", f".{path}" if kind is None else f"={kind}.{path}")
 
 
 def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
     if name.index_version == 0 or name.path == REF:
         return name.index_version in (0, state.index_version)
-    return any(name == field_index(state, path, name.tag) for path in state.paths)
+    return any(name == field_index(state, path) for path in state.paths)
 
 
 FieldKeys = dict[str, list[bytes]]

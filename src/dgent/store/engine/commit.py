@@ -19,7 +19,6 @@ from dgent.errors import (
     VersionConflict,
 )
 from dgent.model import order, reserved
-from dgent.model import path as paths
 from dgent.store.backend import (
     KINDS,
     LIVE,
@@ -40,13 +39,13 @@ from dgent.store.engine.catalog import (
     AUTHOR,
     EMPTY,
     PARENT,
-    PRODUCTS,
     REF,
     SOURCE,
     Entry,
     FieldKeys,
     IndexName,
     SchemaState,
+    add_seen,
     apply_declaration,
     derive_keys,
     field_index,
@@ -150,7 +149,7 @@ class _Template(NamedTuple):
 
     timed: tuple[int, ...]
     author: int
-    fields: tuple[tuple[str, tuple[int, ...]], ...]
+    fields: tuple[tuple[str, int], ...]
 
 
 class Ledger:
@@ -457,7 +456,7 @@ class Ledger:
         if state is None:
             state = SchemaState(made.schema, self.kernel.make_number(made.schema))
         if made.schema_version not in state.seen:
-            state = msgspec.structs.replace(state, seen=state.seen | {made.schema_version})
+            state = add_seen(state, made.schema_version, self.kernel.make_number(made.author))
             self.kernel.set_state(state)
         return state
 
@@ -484,11 +483,12 @@ class Ledger:
             template = self._template(state, row.tags, tags)
         created_at, record_key = row.created_at, row.record_key
         entries = [(ix, b"", created_at, record_key) for ix in template.timed]
-        entries.append((template.author, number_key(row.author), created_at, record_key))
+        if row.author != state.usual_author:
+            entries.append((template.author, number_key(row.author), created_at, record_key))
         if keys:
-            for path, indexes in template.fields:
+            for path, ix in template.fields:
                 for key in keys.get(path, ()):
-                    entries.extend([(ix, key[: order.CUT], created_at, record_key) for ix in indexes])
+                    entries.append((ix, key[: order.CUT], created_at, record_key))
         make_index = self.kernel.make_index
         if row.source is not None:
             entries.append(
@@ -508,14 +508,9 @@ class Ledger:
         make_index, number, index_version = self.kernel.make_index, state.number, state.index_version
         timed = [make_index(IndexName(number, 0, "", ""))]
         timed += [make_index(IndexName(number, 0, tag, "")) for tag in tags]
-        fields = []
-        for place, path in enumerate(state.paths):
-            indexes = [make_index(field_index(state, path))]
-            if place < PRODUCTS and paths.list_path(path) is None:
-                indexes += [make_index(field_index(state, path, tag)) for tag in tags]
-            fields.append((path, tuple(indexes)))
+        fields = [(path, make_index(field_index(state, path))) for path in state.paths]
         if state.refs:
-            fields.append((REF, (make_index(IndexName(number, index_version, "", REF)),)))
+            fields.append((REF, make_index(IndexName(number, index_version, "", REF))))
         author = make_index(IndexName(number, 0, "", AUTHOR))
         template = _Template(tuple(timed), author, tuple(fields))
         if len(self._templates) > 4096:

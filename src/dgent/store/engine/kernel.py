@@ -16,7 +16,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
-from dgent.store.engine.row import Row
+from dgent.store.engine.row import Brief, Row
 
 PUT, DELETE, SAME, FORGET = 1, 0, 2, 3
 QUIET = 8  # added to an op's code when its schema stays off the feed
@@ -60,11 +60,37 @@ class LogTip:
 
 
 class IndexScan(NamedTuple):
-    """A part of an index: from `low` (included) to `high` (not included)."""
+    """A part of an index: from `low` (included) to `high` (not included).
+
+    Only the records in it count that are in the `others` too, under the key given for each, and that
+    have the author, if one is given.
+    """
 
     index_number: int
     low: Position
     high: Position
+    others: tuple[tuple[int, bytes], ...] = ()
+    author: int | None = None
+
+    def bare(self) -> IndexScan:
+        """Return the scan of all records in this part of the index."""
+        return IndexScan(*self[:3])
+
+    def narrowing(self) -> tuple[int, bool]:
+        """Return how many others there are, and whether an author is given."""
+        return len(self.others), self.author is not None
+
+    def values(self) -> tuple[Any, ...]:
+        """Return number and key of each of the others, and the author if one is given."""
+        values = tuple(value for other in self.others for value in other)
+        return values if self.author is None else (*values, self.author)
+
+
+def passes(scan: IndexScan, row: Row | Brief, has: Callable[[Entry], bool]) -> bool:
+    """Return whether a record in a scan's part of the index counts; `has` tells whether an entry exists."""
+    if scan.author is not None and row.author != scan.author:
+        return False
+    return all(has((index, key, row.created_at, row.record_key)) for index, key in scan.others)
 
 
 def start_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
@@ -143,6 +169,10 @@ class Reading(Protocol):
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         """Return the scan without its first entries, from the index alone; None when there are no more."""
+        ...
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
+        """Return the creation time of the entry after the first `count` of each bare scan; None: no more."""
         ...
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:

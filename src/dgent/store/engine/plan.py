@@ -6,7 +6,8 @@ decides row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from dgent import clock
@@ -20,7 +21,6 @@ from dgent.store.backend import View
 from dgent.store.engine.catalog import (
     AUTHOR,
     PARENT,
-    PRODUCTS,
     SOURCE,
     T_MIN,
     UNLISTED,
@@ -40,7 +40,10 @@ SORTABLE = 2048  # a range with fewer entries is read and sorted rather than wal
 CHOICES = 64  # `$in` with more values is left to `matches`
 _ALL = 2**62  # counts to the end
 _WORTH = 32  # about so many entries are counted in the time that one row takes
+_PASSED = 8  # about so many entries are looked up in another index in that time
 _AFTER_MISSING = after_prefix(UNLISTED) or b""  # where the records with a field begin in its index
+NEAR = 32  # how sparse an index is shows in the time of the entry after so many
+OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
 class Plan(NamedTuple):
@@ -65,6 +68,14 @@ class _Candidate(NamedTuple):
     proves: frozenset[object]
     by_field: bool = False
     path: str | None = None  # the field, where a record without it may be in the answer all the same
+
+
+class _Part(NamedTuple):
+    """A part of a query that a record meets exactly if it is in one index under one key."""
+
+    label: str
+    name: IndexName
+    key: bytes
 
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
@@ -131,33 +142,43 @@ def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
 
 
 def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan | None:
-    """Return the plan of the usual page: one schema, at most one tag, at most one indexed field by value.
+    """Return the plan of the usual page: one schema, tags, at most one indexed field by value.
 
-    `_Planner` would find the same; agents ask such queries all day, and there is nothing to weigh.
+    `_Planner` would find the same; agents ask such queries all day, and there is little to weigh.
     """
-    parts = query.filter.parts
-    if query.any_tags or len(query.tags) > 1 or len(parts) > 1 or query.order_path is not None:
+    conditions = query.filter.parts
+    if query.any_tags or len(query.tags) > OTHERS or len(conditions) > 1 or query.order_path is not None:
         return None
     if query.author is not None or query.source is not None or query.prefix is not None:
         return None
-    (tag,) = query.tags or ("",)
-    if not parts:
-        name, key = IndexName(state.number, 0, tag, ""), b""
-        label = "schema, tag" if tag else "schema"
-    else:
-        found = _find_field_key(state, view, parts[0], tag)
-        if found is None:
+    parts = []
+    if conditions:
+        field = _find_field(state, view, conditions[0])
+        if field is None:
             return None
-        name, key = found
-        label = "schema, tag, field" if tag else "schema, field"
-    index = reading.index_number(name)
-    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
-    return Plan(scans, True, True, unindexed=(state.number,) if parts else (), explain=label)
+        parts = [field]
+    parts += [_tag_part(state, tag) for tag in sorted(query.tags)]
+    scans: list[IndexScan] = []
+    for part in parts or [_Part("", IndexName(state.number, 0, "", ""), b"")]:
+        index = reading.index_number(part.name)
+        if index is None:
+            scans = []
+            break
+        scans.append(IndexScan(index, *_bounds(part.key, query)))
+    place = 0 if len(scans) < 2 else _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
+    if len(scans) > 1:
+        others = tuple((scan.index_number, scan.low[0]) for scan in scans[:place] + scans[place + 1 :])
+        scans = [scans[place]._replace(others=others)]
+    labels = [part.label for part in (*parts[place : place + 1], *parts[:place], *parts[place + 1 :])]
+    explain = ", ".join(["schema", *labels])
+    return Plan(tuple(scans), True, True, unindexed=(state.number,) if conditions else (), explain=explain)
 
 
-def _find_field_key(
-    state: SchemaState, view: View, condition: object, tag: str
-) -> tuple[IndexName, bytes] | None:
+def _tag_part(state: SchemaState, tag: str) -> _Part:
+    return _Part("tag", IndexName(state.number, 0, tag, ""), b"")
+
+
+def _find_field(state: SchemaState, view: View, condition: object) -> _Part | None:
     """Return the index and its key that have exactly the rows of a condition; None if there is no such."""
     if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
         return None
@@ -165,12 +186,27 @@ def _find_field_key(
     if (
         path not in state.ready
         or condition.path[-1] == paths.EACH
-        or (tag and path not in state.paths[:PRODUCTS])
         or not _is_exact_index(state, view.lookup(state.name), condition, path)
     ):
         return None
     (key,), sure = _equal_keys(condition, state.kinds.get(path))
-    return (field_index(state, path, tag), key) if sure else None
+    return _Part("field", field_index(state, path), key) if sure else None
+
+
+def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], descending: bool) -> int:
+    """Return which way to read has the fewest entries for a span of time, where the reading begins."""
+    some = [scans[:OTHERS] for scans in ways]
+    asked = [scan for scans in some for scan in scans]
+    times = iter(reading.times(asked, descending, NEAR) if asked else ())
+    best, furthest = 0, None
+    for place, scans in enumerate(some):
+        reached = [time for time in islice(times, len(scans)) if time is not None]
+        if not reached:
+            return place  # short, or empty
+        near = max(reached) if descending else min(reached)
+        if furthest is None or (near < furthest if descending else near > furthest):
+            best, furthest = place, near
+    return best
 
 
 def _fields_usable(state: SchemaState, view: View) -> bool:
@@ -258,10 +294,9 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
                 first, last = max(first, bounds.first), min(last, bounds.last)
                 if bounds.sure:
                     proves.add(id(part))
-    tag = min(query.tags) if query.tags and state.paths.index(path) < PRODUCTS else ""
-    index = reading.index_number(field_index(state, path, tag))
-    other = query.any_tags or query.author or query.source or query.prefix or query.since or query.until
-    exact = not other and len(proves) == len(query.filter.parts) and len(query.tags) == bool(tag)
+    index = reading.index_number(field_index(state, path))
+    other = query.tags or query.any_tags or query.author or query.source or query.prefix
+    exact = not (other or query.since or query.until) and len(proves) == len(query.filter.parts)
     plan = Plan(
         () if index is None else (IndexScan(index, (first, T_MIN, T_MIN), (last, T_MIN, T_MIN)),),
         True,
@@ -270,8 +305,6 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
         lacking=_lacking(reading, state, path) if lacks else (),
         explain="field order",
     )
-    if tag:
-        proves.add(("tag", tag))
     return _FieldOrder(plan, frozenset(proves))
 
 
@@ -279,6 +312,10 @@ def _lacking(reading: Reading, state: SchemaState, path: str) -> tuple[IndexScan
     """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
     index = reading.index_number(field_index(state, path))
     return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
+
+
+_Narrowing = tuple[tuple[tuple[int, bytes], ...], int | None]
+"""The other indexes and the author of an IndexScan."""
 
 
 class _Planner:
@@ -292,7 +329,7 @@ class _Planner:
         state: SchemaState,
         walk: _FieldOrder | None = None,
     ) -> None:
-        self.reading, self.query, self.state, self.walk = reading, query, state, walk
+        self.reading, self.query, self.state = reading, query, state
         usable = _fields_usable(state, view)
         self.lookup = lookup = view.lookup(state.name)
         kinds = state.kinds
@@ -306,15 +343,14 @@ class _Planner:
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
         self.needs = _needs(query)
+        self.parts = dict(islice(self._parts(), OTHERS + 1))
+        self.author = None if query.author is None else reading.number(query.author)
+        self.met = self.parts.keys() | ({"author"} if query.author is not None else frozenset())
+        self.walk = None if walk is None else self._narrow_walk(walk)
 
     def plan(self) -> Plan:
-        """Return the best of the candidates; one that proves everything needs no comparison."""
-        candidates = []
-        for candidate in self._candidates():
-            if self.needs <= candidate.proves and self.query.order_path is None:
-                return self._in_order(candidate)
-            candidates.append(candidate)
-        candidates = self._drop_dominated(candidates)
+        """Return the best of the candidates."""
+        candidates = self._drop_dominated(list(self._candidates()))
         if self.query.order_path is not None:
             return self._by_field(candidates)
         best, size = self._best(candidates)
@@ -325,13 +361,51 @@ class _Planner:
         return self._in_order(best)
 
     def _in_order(self, best: _Candidate) -> Plan:
-        exact = self.needs <= best.proves
         repeats = len(best.indexes) > 1
-        unindexed = self._unindexed_schemas() if best.by_field else ()
+        unindexed = self._unindexed_schemas() if self._uses_field(best) else ()
         lacking = () if best.path is None else _lacking(self.reading, self.state, best.path)
+        explain = self._explain(best)
         return Plan(
-            self._scans(best), True, exact, repeats, unindexed=unindexed, lacking=lacking, explain=best.label
+            self._scans(best),
+            True,
+            self._is_exact(best),
+            repeats,
+            unindexed=unindexed,
+            lacking=lacking,
+            explain=explain,
         )
+
+    def _is_exact(self, candidate: _Candidate) -> bool:
+        return self.needs <= candidate.proves | self.met
+
+    def _uses_field(self, candidate: _Candidate) -> bool:
+        return candidate.by_field or any(part.label == "field" for part in self.parts.values())
+
+    def _explain(self, candidate: _Candidate) -> str:
+        """Return the label of what is walked, followed by what each of its entries is looked up in."""
+        others = [part.label for need, part in self.parts.items() if need not in candidate.proves]
+        if self.query.author is not None and "author" not in candidate.proves:
+            others.append("author")
+        return ", ".join([candidate.label, *others])
+
+    def _parts(self) -> Iterator[tuple[object, _Part]]:
+        """Yield the needs that one index proves by one key."""
+        for condition in self.conditions if self.ready else ():
+            path = paths.text(condition.path)
+            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
+            if path in self.ready and sure and len(keys) == 1 and self._narrows(condition, keys) is None:
+                yield id(condition), _Part("field", field_index(self.state, path), keys[0])
+        for tag in sorted(self.query.tags):
+            yield ("tag", tag), _tag_part(self.state, tag)
+        if self.query.source is not None:
+            name = IndexName(self.state.number, 0, "", SOURCE)
+            yield "source", _Part("source", name, number_key(self.reading.number(self.query.source) or 0))
+
+    def _narrows(self, condition: Condition, keys: Sequence[bytes]) -> str | None:
+        """Return why being in a field's index under one of the keys proves nothing; None: it does."""
+        if _may_default(self.lookup, condition):
+            return "lacks"
+        return "default" if UNLISTED in keys and self._has_defaults(condition.path) else None
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield ways to read the schema in time order, the ones that usually prove most first."""
@@ -345,11 +419,13 @@ class _Planner:
             text = getattr(query, field)
             if text is not None:
                 named = self.reading.number(text)
+                if field == "author" and named is not None and named == self.state.usual_author:
+                    continue  # its records have no entries of their own
                 keys: tuple[bytes, ...] = () if named is None else (number_key(named),)
                 yield _Candidate(
                     f"schema, {field}", (IndexName(number, 0, "", name),), keys, frozenset([field])
                 )
-        for tag in query.tags:
+        for tag in sorted(query.tags):
             yield _Candidate(
                 "schema, tag", (IndexName(number, 0, tag, ""),), (b"",), frozenset([("tag", tag)])
             )
@@ -373,15 +449,12 @@ class _Planner:
             keys, sure = _equal_keys(condition, self.state.kinds.get(path))
             if path not in self.ready or not keys:
                 continue
-            proves: frozenset[object] = frozenset([id(condition)]) if sure else frozenset()
-            lacks = path if _may_default(self.lookup, condition) else None
-            if lacks is not None or (UNLISTED in keys and self._has_defaults(condition.path)):
-                proves = frozenset([("default", id(condition))])  # narrows, but each row must be looked at
-            for tag in self.query.tags if self.ready[path] < PRODUCTS else ():
-                name = field_index(self.state, path, tag)
-                yield _Candidate("schema, tag, field", (name,), keys, proves | {("tag", tag)}, True, lacks)
+            unproven = self._narrows(condition, keys)
+            # What proves nothing narrows all the same; then each row must be looked at.
+            proves = id(condition) if sure and unproven is None else ("narrows", id(condition))
+            lacks = path if unproven == "lacks" else None
             name = field_index(self.state, path)
-            yield _Candidate("schema, field", (name,), keys, proves, True, lacks)
+            yield _Candidate("schema, field", (name,), keys, frozenset([proves]), True, lacks)
 
     def _drop_dominated(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Drop every candidate whose rows another one narrows further."""
@@ -397,8 +470,12 @@ class _Planner:
         return kept
 
     def _best(self, candidates: list[_Candidate]) -> tuple[_Candidate, int]:
-        if len(candidates) == 1 and not self._ranges():
-            return candidates[0], 0
+        if not self._ranges():
+            if len(candidates) == 1:
+                return candidates[0], 0
+            if self.query.order_path is None:
+                ways = [self._scans(candidate) for candidate in candidates]
+                return candidates[_find_sparsest(self.reading, ways, self.query.descending)], 0
         return self._smallest(candidates, PROBE)
 
     def _smallest(self, candidates: list[_Candidate], cap: int) -> tuple[_Candidate, int]:
@@ -407,15 +484,31 @@ class _Planner:
         return candidates[place], size
 
     def _size(self, candidate: _Candidate, cap: int) -> int:
-        return sum(self.reading.size(scan, cap) for scan in self._scans(candidate))
+        return sum(self.reading.size(scan.bare(), cap) for scan in self._scans(candidate))
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
+        narrowing = self._narrowing(candidate.proves)
+        if narrowing is None:
+            return ()
         scans = []
         for name in candidate.indexes:
             index = self.reading.index_number(name)
             if index is not None:
-                scans += [IndexScan(index, *_bounds(key, self.query)) for key in candidate.keys]
+                scans += [IndexScan(index, *_bounds(key, self.query), *narrowing) for key in candidate.keys]
         return tuple(scans)
+
+    def _narrowing(self, proven: frozenset[object]) -> _Narrowing | None:
+        """Return what narrows a scan that proves some needs; None when nothing can be in it."""
+        others = []
+        for need, part in self.parts.items():
+            index = self.reading.index_number(part.name)
+            if index is None:
+                return None
+            if need not in proven:
+                others.append((index, part.key))
+        if self.query.author is None or "author" in proven:
+            return tuple(others), None
+        return None if self.author is None else (tuple(others), self.author)
 
     def _unindexed_schemas(self) -> tuple[int, ...]:
         return (self.state.number,)
@@ -450,7 +543,7 @@ class _Planner:
             scan, unindexed = self._field_scan(path, first, last), self._unindexed_schemas()
             if scan is None:
                 return Plan((), False, False, unindexed=unindexed, explain="schema, empty field"), 0
-            size = self.reading.size(scan, SORTABLE)
+            size = self.reading.size(scan.bare(), SORTABLE)
             if size < SORTABLE:
                 lacks = self._has_defaults(paths.parse(path))
                 lacking = _lacking(self.reading, self.state, path) if lacks else ()
@@ -461,11 +554,23 @@ class _Planner:
         return None
 
     def _field_scan(self, path: str, first: bytes, last: bytes) -> IndexScan | None:
-        tags = sorted(self.query.tags) if self.ready[path] < PRODUCTS else []
-        index = self.reading.index_number(field_index(self.state, path, tags[0] if tags else ""))
-        return None if index is None else IndexScan(index, low(first), low(last))
+        index, narrowing = (
+            self.reading.index_number(field_index(self.state, path)),
+            self._narrowing(frozenset()),
+        )
+        if index is None or narrowing is None:
+            return None
+        return IndexScan(index, low(first), low(last), *narrowing)
 
     # -- the order of a field -------------------------------------------------------------
+
+    def _narrow_walk(self, walk: _FieldOrder) -> _FieldOrder:
+        """Return the walk with each of its entries looked up in the other indexes of the query."""
+        narrowing, scans = self._narrowing(walk.proves), walk.plan.scans
+        scans = () if narrowing is None else tuple(IndexScan(*scan[:3], *narrowing) for scan in scans)
+        at_all_times = self.query.since is None and self.query.until is None
+        exact = at_all_times and self.needs <= walk.proves | self.met
+        return walk._replace(plan=walk.plan._replace(scans=scans, exact=exact))
 
     def _by_field(self, candidates: list[_Candidate]) -> Plan:
         """Return the walk in the order of the field, or a few rows to sort if that reads less."""
@@ -474,7 +579,7 @@ class _Planner:
             narrow = self._narrow_range() if size >= PROBE else None
             return self._sorted(best) if narrow is None else narrow[0]
         if self.query.since is None and self.query.until is None:
-            # What the walk proves, too, it gives in order.
+            # What the index of the field proves by itself, too, it gives in order.
             candidates = [each for each in candidates if not each.proves <= self.walk.proves]
         wanted = None if self.query.limit is None else self.query.offset + self.query.limit + 1
         cap = _ALL if wanted is None else min(max(PROBE, wanted * _WORTH), SORTABLE)
@@ -493,11 +598,15 @@ class _Planner:
         matches, and a page is full after `wanted` times as many.
         """
         assert self.walk is not None
-        enough = few + 1 if wanted is None else min(-(-few * few // wanted), few * _WORTH)
-        return enough > 0 and sum(self.reading.size(scan, enough) for scan in self.walk.plan.scans) < enough
+        # An exact walk reads matching rows only; what it passes on the way are entries.
+        spared = _PASSED if self.walk.plan.exact else 1
+        enough = few + 1 if wanted is None else min(-(-few * few * spared // wanted), few * _WORTH)
+        length = sum(self.reading.size(scan.bare(), enough) for scan in self.walk.plan.scans)
+        return enough > 0 and length < enough
 
     def _sorted(self, best: _Candidate) -> Plan:
-        return self._in_order(best)._replace(ordered=False, explain=best.label + ", sorted")
+        plan = self._in_order(best)
+        return plan._replace(ordered=False, explain=plan.explain + ", sorted")
 
 
 def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:

@@ -282,11 +282,11 @@ def try_query(reading: Reading, q: Query, view: View, epoch: bytes, rows: int) -
 
 
 def _is_short(reading: Reading, plan: Plan, rows: int) -> bool:
-    """Return whether a plan reads at most some rows, counted in the indexes."""
+    """Return whether a plan looks at no more than some entries, counted in the indexes."""
     if plan.prefix is not None or len(plan.scans) + len(plan.lacking) > MANY_SCANS:
         return False
     for scan in (*plan.scans, *plan.lacking):
-        rows -= reading.size(scan, rows + 1)
+        rows -= reading.size(scan.bare(), rows + 1)
         if rows < 0:
             return False
     return sum(len(reading.unindexed_rows(number)) for number in plan.unindexed) <= rows
@@ -471,7 +471,8 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     plan = make_plan(reading, everything, view)
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
-    if plan.exact and as_of is None and not (plan.repeats or plan.unindexed or plan.lacking):
+    indexed = not (plan.lacking or any(map(reading.unindexed_rows, plan.unindexed)))
+    if plan.exact and as_of is None and indexed and not plan.repeats:
         return sum(reading.size(scan, 2**62) for scan in plan.scans)
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 

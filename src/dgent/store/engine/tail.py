@@ -102,11 +102,11 @@ class _Run:
         self.seen = 0  # so many records of the tail are in here
         self.added: list[Position] = []
         self.removed: set[Position] = set()
-        self._net: dict[Position, int] = {}
+        self.net: dict[Position, int] = {}
 
     def take(self, index: int, records: Sequence[TailRecord]) -> None:
         """Take over the records that came since the last time."""
-        net, before = self._net, len(self._net)
+        net, before = self.net, len(self.net)
         changed = False
         for created_at, record_key, new, new_keys, old, old_keys in records[self.seen :]:
             if index in new:
@@ -160,12 +160,21 @@ class Tail:
         """Return what there is for a scan; None when the index alone has all of it."""
         if not self._records:
             return None
-        index, low, high = scan
+        index, low, high, *_ = scan
+        run = self._run(index)
+        added = run.added[bisect_left(run.added, low) : bisect_left(run.added, high)]
+        removed = frozenset(place for place in run.removed if low <= place < high)
+        return Waiting(added, removed) if added or removed else None
+
+    def has(self, index: int, place: Position) -> bool | None:
+        """Return whether an entry waits to be added; False if it waits to be removed, None for neither."""
+        count = self._run(index).net.get(place, 0)
+        return count > 0 if count else None
+
+    def _run(self, index: int) -> _Run:
         run = self._runs.get(index)
         if run is None:
             run = self._runs[index] = _Run()
         if run.seen < len(self._records):
             run.take(index, self._records)
-        added = run.added[bisect_left(run.added, low) : bisect_left(run.added, high)]
-        removed = frozenset(place for place in run.removed if low <= place < high)
-        return Waiting(added, removed) if added or removed else None
+        return run

@@ -18,6 +18,7 @@ from dgent.store.engine.catalog import (
     T_MIN,
     FieldKeys,
     SchemaState,
+    add_seen,
     derive_keys,
     is_declared,
     require_state,
@@ -137,7 +138,8 @@ class LineApplier:
             return None
         live = line.op == "put"
         schema_version = (line.schema_version or 0) if line.schema else 0
-        state = self.schema_state(line.schema or "", schema_version)
+        author = store.make_number(line.author or "hand")
+        state = self.schema_state(line.schema or "", schema_version, author)
         record_key, least = self._next_version(line.id, head)
         at = tip.at
         created_at = line.created_at or line.at
@@ -151,7 +153,7 @@ class LineApplier:
             at,
             state.number,
             schema_version,
-            store.make_number(line.author or "hand"),
+            author,
             None if line.source is None else store.make_number(line.source),
             line.parent_id,
             tags,
@@ -194,13 +196,13 @@ class LineApplier:
         )
         return made.data, made.extra, made.tags
 
-    def schema_state(self, schema: str, schema_version: int) -> SchemaState:
+    def schema_state(self, schema: str, schema_version: int, author: int) -> SchemaState:
         """Return the state of a schema, and record that it has records of this version."""
         state = self.store.state(schema)
         if state is None:
             state = SchemaState(schema, self.store.make_number(schema))
         if schema_version not in state.seen:
-            state = msgspec.structs.replace(state, seen=state.seen | {schema_version})
+            state = add_seen(state, schema_version, author)
             self.store.set_state(state)
         return state
 

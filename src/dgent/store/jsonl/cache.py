@@ -133,7 +133,7 @@ def _remove_stale(place: str) -> None:
                     remove_private(path)
 
 
-VERSION = 4  # of the tables below and the rows derived from lines; a cache of another version is rebuilt
+VERSION = 5  # of the tables below and the rows derived from lines; a cache of another version is rebuilt
 LINES = 256  # so many wait at most
 PIECE = 4096  # so much of the beginning and the end of a file is compared before its tail is trusted
 

@@ -270,10 +270,11 @@ class LineSettlement:
             return latest._replace(
                 record_key=record_key, rev=rev, seq=tip.seq, at=tip.at, enc=0, field_keys=None
             )
-        state = self._applier.schema_state(made.schema, made.schema_version)
+        author = store.make_number(made.author)
+        state = self._applier.schema_state(made.schema, made.schema_version, author)
         return Row(
             *(record_key, id, rev, tip.seq, 1, made.created_at, tip.at, state.number, made.schema_version),
-            store.make_number(made.author),
+            author,
             None if made.source is None else store.make_number(made.source),
             *(made.parent, made.tags, 0, None, made.extra, made.data, made.content),
         )

@@ -19,7 +19,17 @@ from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend
-from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Reading, Wrap, Writing, no_wrap, start_at
+from dgent.store.engine.kernel import (
+    IndexScan,
+    Logged,
+    LogTip,
+    Reading,
+    Wrap,
+    Writing,
+    no_wrap,
+    passes,
+    start_at,
+)
 from dgent.store.engine.row import Brief, Row, brief_of
 from dgent.store.engine.versions import ANCHOR
 
@@ -81,19 +91,27 @@ class MemoryKernel:
         return self._rows.get(record_key)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        run = self._slice(scan)
+        run, every = self._slice(scan), not scan.others and scan.author is None
         for key, _t, record_key in reversed(run) if descending else run:
             row = self._rows[record_key]
-            yield key, row if content else row._replace(content=None)
+            if every or passes(scan, row, self._has):
+                yield key, row if content else row._replace(content=None)
 
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
         return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        run = self._slice(scan)
+        run = self._narrow(scan)
         if count >= len(run):
             return None
         return start_at(scan, descending, run[-1 - count if descending else count])
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> list[int | None]:
+        found: list[int | None] = []
+        for run in map(self._slice, scans):
+            place = -1 - count if descending else count
+            found.append(run[place][1] if count < len(run) else None)
+        return found
 
     def fetch_id(self, id: str) -> list[Brief]:
         row = self.head(id)
@@ -102,6 +120,17 @@ class MemoryKernel:
     def _slice(self, scan: IndexScan) -> list[Position]:
         entries = self._entries.get(scan.index_number, [])
         return entries[bisect_left(entries, scan.low) : bisect_left(entries, scan.high)]
+
+    def _narrow(self, scan: IndexScan) -> list[Position]:
+        run = self._slice(scan)
+        if not scan.others and scan.author is None:
+            return run
+        return [place for place in run if passes(scan, self._rows[place[2]], self._has)]
+
+    def _has(self, entry: Entry) -> bool:
+        run, place = self._entries.get(entry[0], []), entry[1:]
+        at = bisect_left(run, place)
+        return at < len(run) and run[at] == place
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         place = bisect_left(self._ids, prefix)
@@ -112,6 +141,8 @@ class MemoryKernel:
             place += 1
 
     def size(self, scan: IndexScan, cap: int) -> int:
+        if scan.others or scan.author is not None:
+            return min(cap, len(self._narrow(scan)))
         entries = self._entries.get(scan.index_number, [])
         return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +12,9 @@ import asyncpg
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
+from dgent.store.postgres.derived import drop_derived_entries
 
-FORMAT = 1
+FORMAT = 2
 PARTITIONS = 8
 MAX_NAME = 48
 DAY_US = 24 * 3600 * 1_000_000
@@ -25,8 +27,11 @@ STALE = "DG001"
 DONE = "DG002"
 """SQLSTATE raised when the same group was committed before, and only its answer was lost."""
 
-STEPS: dict[int, str] = {}
-"""SQL from format n to n + 1, with `{u}` for the schema; all run in the transaction that migrates."""
+STEPS: dict[int, str | Callable[[Any, str], Awaitable[None]]] = {1: drop_derived_entries}
+"""From format n to n + 1: SQL with `{u}` for the schema, or a function that gets its quoted name.
+
+All run in the transaction that migrates.
+"""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 
@@ -302,7 +307,11 @@ async def _migrate(connection: Any, name: str, found: int) -> None:
     for step in range(found, FORMAT):
         if step not in STEPS:
             raise Corrupt(f"the universe {name!r} has format {found}, which this dgent cannot migrate")
-        await connection.execute(STEPS[step].replace("{u}", quoted))
+        work = STEPS[step]
+        if isinstance(work, str):
+            await connection.execute(work.replace("{u}", quoted))
+        else:
+            await work(connection, quoted)
     await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 
 

@@ -6,6 +6,7 @@ ends, and rows that will surely be needed next are fetched along.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from dgent.store.postgres.sql import Texts
 
 _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
 _AHEAD = 1000  # records fetched along when the first one of a log is asked for
+_TIMES_S, _MANY_TIMES = 10.0, 10_000
 LAST_ID = "\U0010ffff" * 600  # above every id: longer than any
 
 _generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
@@ -43,6 +45,8 @@ class Catalogs:
         # The text of a number never changes, so these fit every version.
         self.names: dict[int, str] = {}
         self._known: dict[int, Catalog] = {}
+        # What `PostgresReading.times` found, and when.
+        self.times: dict[tuple[Any, ...], tuple[float, tuple[int | None, ...]]] = {}
 
     def get(self, version: int) -> Catalog | None:
         """Return the catalog of a version, if it is loaded."""
@@ -177,11 +181,11 @@ class PostgresReading:
         return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        sql = self.texts.walk[descending, content]
+        sql = self.texts.walk(*scan.narrowing(), descending, content)
         page = 0
         while True:
             size = _PAGES[min(page, len(_PAGES) - 1)]
-            found = self._all(sql, scan.index_number, *scan.low, *scan.high, size)
+            found = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), size)
             for record in found:
                 yield record[0], Row._make(record[1:])
             if len(found) < size:
@@ -203,13 +207,28 @@ class PostgresReading:
     def fetching(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> tuple[Any, ...]:
         """Return the statement that fetches a page, and its values; each row begins with catalog and lag."""
         key = scan.low[0]
-        if scan.low == low(key) and scan.high == high(key):
-            return self.texts.fetch_key[descending, content], scan.index_number, key, limit
-        return self.texts.fetch[descending, content], scan.index_number, *scan.low, *scan.high, limit
+        one_key = scan.low == low(key) and scan.high == high(key)
+        sql = self.texts.fetch(one_key, *scan.narrowing(), descending, content)
+        place: tuple[Any, ...] = (key,) if one_key else scan.low + scan.high
+        return sql, scan.index_number, *place, *scan.values(), limit
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        found = self._all(self.texts.skip[descending], scan.index_number, *scan.low, *scan.high, count)
+        sql = self.texts.skip(*scan.narrowing(), descending)
+        found = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), count)
         return start_at(scan, descending, tuple(found[0])) if found else None
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
+        # They serve to choose between indexes, which is no worse for being a little late.
+        asked = descending, count, *((scan.index_number, scan.low[0]) for scan in scans)
+        known = self.catalogs.times.get(asked)
+        if known is not None and time.monotonic() - known[0] < _TIMES_S:
+            return known[1]
+        values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
+        found = tuple(self._all(self.texts.times(len(scans), descending), *values)[0])
+        if len(self.catalogs.times) > _MANY_TIMES:
+            self.catalogs.times.clear()
+        self.catalogs.times[asked] = time.monotonic(), found
+        return found
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
         return [tuple(record) for record in self._all(self.texts.brief, id)]
@@ -227,7 +246,8 @@ class PostgresReading:
             page += 1
 
     def size(self, scan: IndexScan, cap: int) -> int:
-        count: int = self._all(self.texts.size, scan.index_number, *scan.low, *scan.high, cap)[0][0]
+        sql = self.texts.size(*scan.narrowing())
+        count: int = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), cap)[0][0]
         return count
 
     def size_ids(self, prefix: str, cap: int) -> int:

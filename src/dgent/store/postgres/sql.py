@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dgent.store.engine.row import Brief, Row, columns_of
 from dgent.store.engine.versions import ANCHOR
 from dgent.store.postgres.format import checked_name
@@ -10,7 +12,6 @@ COLUMNS = ", ".join(columns_of(Row))
 _PREFIXED = ", ".join("d." + column for column in columns_of(Row)[:-1])
 _BRIEF = ", ".join("d." + field for field in columns_of(Brief)[:-1])
 LOG = "seq, at, author, kind, note, of_seq, ops, key, digest, dk"
-_WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
 
 
 class Texts:
@@ -97,30 +98,62 @@ class Texts:
         self.kept_after = f"SELECT DISTINCT dk FROM {u}.past WHERE dk > $1 ORDER BY dk LIMIT $2"
 
     def _walks(self, u: str) -> None:
-        between = (
-            "ix = $1 AND (key, t, dk) >= ($2::bytea, $3::bigint, $4::bigint)"
-            " AND (key, t, dk) < ($5::bytea, $6::bigint, $7::bigint)"
-        )
-        one_key = "ix = $1 AND key = $2"
-        self.walk = {}
-        self.fetch = {}
-        self.fetch_key = {}
-        for way in _WAYS:
-            self.walk[way] = _walk(u, "e.key, " + _PREFIXED, between, "$8", *way)
-            self.fetch[way] = self._with_clock(_walk(u, _BRIEF, between, "$8", *way))
-            self.fetch_key[way] = self._with_clock(_walk(u, _BRIEF, one_key, "$3", *way))
-        self.size = f"SELECT count(*) FROM (SELECT FROM {u}.entry WHERE {between} LIMIT $8) e"
-        self.skip = {
-            down: f"SELECT key, t, dk FROM {u}.entry WHERE {between}"
-            f" ORDER BY key {way}, t {way}, dk {way} LIMIT 1 OFFSET $8"
-            for down, way in ((False, "ASC"), (True, "DESC"))
-        }
+        self._scans: dict[tuple[Any, ...], str] = {}
         from_id = f"FROM {u}.datum d WHERE d.id >= $1 AND d.id < $2 AND d.trail = 0 AND d.live = 1"
         self.walk_ids = {
             content: f"SELECT {_PREFIXED}, {_body(content)} {from_id} AND d.id > $3 ORDER BY d.id LIMIT $4"
             for content in (False, True)
         }
         self.size_ids = f"SELECT count(*) FROM (SELECT {from_id} LIMIT $3) e"
+
+    def walk(self, others: int, author: bool, descending: bool, content: bool) -> str:
+        """Return the statement that walks a scan."""
+        return self._scan("walk", _BETWEEN, others, author, descending, content)
+
+    def fetch(self, one_key: bool, others: int, author: bool, descending: bool, content: bool) -> str:
+        """Return the statement that fetches a page of a scan, from some place to another or of one key."""
+        return self._scan("fetch", _ONE_KEY if one_key else _BETWEEN, others, author, descending, content)
+
+    def size(self, others: int, author: bool) -> str:
+        """Return the statement that counts the entries of a scan."""
+        return self._scan("size", _BETWEEN, others, author, False, False)
+
+    def skip(self, others: int, author: bool, descending: bool) -> str:
+        """Return the statement that finds a place in a scan."""
+        return self._scan("skip", _BETWEEN, others, author, descending, False)
+
+    def _scan(
+        self, work: str, between: str, others: int, author: bool, descending: bool, content: bool
+    ) -> str:
+        asked = work, between, others, author, descending, content
+        if asked not in self._scans:
+            self._scans[asked] = self._write_scan(*asked)
+        return self._scans[asked]
+
+    def _write_scan(
+        self, work: str, between: str, others: int, author: bool, descending: bool, content: bool
+    ) -> str:
+        place = 3 if between == _ONE_KEY else 8
+        last = f"${place + 2 * others + author}"
+        walked = _Walked(self.u, between, place, others, author, descending)
+        if work == "size":
+            return f"SELECT count(*) FROM (SELECT {walked.entries(ordered=False)} LIMIT {last}) e"
+        if work == "skip":
+            return (
+                f"SELECT e.key, e.t, e.dk {walked.entries(ordered=True)} {walked.order} LIMIT 1 OFFSET {last}"
+            )
+        if work == "walk":
+            return walked.rows("e.key, " + _PREFIXED, content, last)
+        return self._with_clock(walked.rows(_BRIEF, content, last))
+
+    def times(self, scans: int, descending: bool) -> str:
+        """Return the statement that finds the creation time at a place in each of some scans."""
+        each = [
+            f"(SELECT t FROM {self.u}.entry WHERE {_BETWEEN.format(*range(n, n + 7))} {_order(descending)}"
+            f" LIMIT 1 OFFSET ${n + 7})"
+            for n in range(1, 8 * scans, 8)
+        ]
+        return "SELECT " + ", ".join(each)
 
     def _with_clock(self, sql: str) -> str:
         """Return the same rows, or one without a record if there are none, each with the catalog's number.
@@ -152,13 +185,49 @@ def _body(content: bool) -> str:
     return "d.content" if content else "NULL::bytea AS content"
 
 
-def _walk(u: str, columns: str, between: str, limit: str, descending: bool, content: bool) -> str:
+_BETWEEN = (
+    "ix = ${} AND (key, t, dk) >= (${}::bytea, ${}::bigint, ${}::bigint)"
+    " AND (key, t, dk) < (${}::bytea, ${}::bigint, ${}::bigint)"
+)
+_ONE_KEY = "ix = ${} AND key = ${}"
+
+
+def _order(descending: bool, table: str = "") -> str:
     way = "DESC" if descending else "ASC"
-    order = f"key {way}, t {way}, dk {way}"
-    of_entry = f"e.key {way}, e.t {way}, e.dk {way}"
-    return (
-        f"SELECT {columns}, {_body(content)}"
-        f" FROM (SELECT key, t, dk, id FROM {u}.entry WHERE {between} ORDER BY {order} LIMIT {limit}) e"
-        f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = e.id AND d.trail = 0 OFFSET 0) d ON true"
-        f" ORDER BY {of_entry}"
-    )
+    return f"ORDER BY {table}key {way}, {table}t {way}, {table}dk {way}"
+
+
+class _Walked:
+    """The parts of a statement that walks a scan; its last value is a limit."""
+
+    def __init__(self, u: str, between: str, place: int, others: int, author: bool, descending: bool) -> None:
+        self._u, self._between = u, between.format(*range(1, place))
+        self._others = "".join(
+            f" JOIN LATERAL (SELECT FROM {u}.entry o WHERE o.ix = ${n} AND o.key = ${n + 1} AND o.t = e.t"
+            f" AND o.dk = e.dk AND o.id = e.id OFFSET 0) o{n} ON true"
+            for n in range(place, place + 2 * others, 2)
+        )
+        self._author = f" AND d.author = ${place + 2 * others}" if author else ""
+        self._inner, self.order = _order(descending), _order(descending, "e.")
+
+    def rows(self, columns: str, content: bool, limit: str) -> str:
+        """Return a statement for some columns of the rows."""
+        inner, outer = f" LIMIT {limit}", ""
+        if self._others or self._author:
+            inner, outer = outer, inner  # only the rows that are in the others count
+        return (
+            f"SELECT {columns}, {_body(content)} FROM (SELECT key, t, dk, id FROM {self._u}.entry"
+            f" WHERE {self._between} {self._inner}{inner}) e{self._others}{self._row()} {self.order}{outer}"
+        )
+
+    def entries(self, ordered: bool) -> str:
+        """Return the tables and conditions of a statement that needs the entries only."""
+        joined = self._others + (self._row() if self._author else "")
+        order = f" {self._inner}" if ordered else ""
+        return f"FROM (SELECT key, t, dk, id FROM {self._u}.entry WHERE {self._between}{order}) e{joined}"
+
+    def _row(self) -> str:
+        return (
+            f" JOIN LATERAL (SELECT * FROM {self._u}.datum d WHERE d.id = e.id AND d.trail = 0{self._author}"
+            " OFFSET 0) d ON true"
+        )

@@ -13,8 +13,10 @@ import apsw
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
+from dgent.store.sqlite.derived import drop_derived_entries
 from dgent.store.upgrade import Step, make_too_old_error
 from dgent.system import files
+from dgent.system.progress import ProgressReporter
 
 FORMAT = 2
 APPLICATION_ID = 0x6467656E  # "dgen"
@@ -72,11 +74,19 @@ INSERT INTO trail (trail, id) VALUES (0, 'main');
 INSERT INTO name (n, text) VALUES (0, '');
 """
 
+
+def _change_entries(connection: apsw.Connection, _: ProgressReporter) -> None:
+    connection.execute(
+        "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)"
+    )
+    drop_derived_entries(connection)
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         2,
-        "add the table of index entries that wait to be moved",
-        "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)",
+        "add the table of entries that wait to be moved, drop entries that other indexes give",
+        _change_entries,
     ),
 )
 """The steps to the formats after the first; functions get the connection and a ProgressReporter.

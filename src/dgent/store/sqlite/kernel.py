@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -49,7 +50,7 @@ _LAG = (
 )
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _PLACES = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN}"
-_SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
+_IS_ENTRY = "EXISTS (SELECT 1 FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
 _TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
 _TAIL_SIZE = "SELECT coalesce(sum(records), 0), coalesce(max(place), 0) FROM tail"
@@ -96,27 +97,44 @@ def _order(descending: bool) -> str:
     return "ORDER BY e.key DESC, e.t DESC, e.dk DESC" if descending else "ORDER BY e.key, e.t, e.dk"
 
 
-def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BETWEEN) -> str:
+_WALKED, _FETCHED = "e.key, " + _PREFIXED, _BRIEF
+# One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
+_ONE_KEY = "e.ix = ? AND e.key = ?"
+
+
+@cache
+def _walk_sql(columns: str, between: str, others: int, author: bool, descending: bool, content: bool) -> str:
     body = "d.content" if content else "NULL"
-    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
+    limit = " LIMIT ?" if columns == _FETCHED else ""
     return (
-        f"SELECT {columns}, {body} FROM entry e CROSS JOIN datum d ON d.dk = e.dk"
-        f" WHERE {between} {_order(descending)}"
+        f"SELECT {columns}, {body} FROM {_scan_sql(between, others, author, rows=True)}"
+        f" {_order(descending)}{limit}"
     )
 
 
-_WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
-_WALK = {(down, content): _walk_sql("e.key, " + _PREFIXED, content, down) for down, content in _WAYS}
+@cache
+def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> str:
+    """Return the tables and conditions of a scan; the rows take part if they are needed."""
+    # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
+    tables, conditions = "entry e", between
+    for other in (f"o{place}" for place in range(others)):
+        tables += f" CROSS JOIN entry {other}"
+        conditions += f" AND {other}.ix = ? AND {other}.key = ? AND {other}.t = e.t AND {other}.dk = e.dk"
+    if rows or author:
+        tables += " CROSS JOIN datum d ON d.dk = e.dk"
+    return f"{tables} WHERE {conditions}{' AND d.author = ?' if author else ''}"
+
+
+@cache
+def _times_sql(scans: int, descending: bool) -> str:
+    one = f"(SELECT e.t FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?)"
+    return "SELECT " + ", ".join([one] * scans)
+
+
 _ROW_AT = {True: _ROW, False: _ROW.replace(", content FROM", ", NULL FROM")}
 _BRIEF_AT = {
     content: f"SELECT {_BRIEF}, {'d.content' if content else 'NULL'} FROM datum d WHERE d.dk = ?"
     for content in (False, True)
-}
-_FETCH = {(down, content): _walk_sql(_BRIEF, content, down) + " LIMIT ?" for down, content in _WAYS}
-# One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
-_FETCH_KEY = {
-    (down, content): _walk_sql(_BRIEF, content, down, "e.ix = ? AND e.key = ?") + " LIMIT ?"
-    for down, content in _WAYS
 }
 
 _ops_encoder = msgspec.msgpack.Encoder()
@@ -237,7 +255,33 @@ class SQLiteReading:
                 if last > self._tail.last:
                     self._tail.add(self._all(_TAIL_AFTER, self._tail.last))
             self._looked = True
-        return self._tail.waiting(scan)
+        waiting = self._tail.waiting(scan)
+        others = (IndexScan(index, low(key), high(key)) for index, key in scan.others)
+        if waiting is None and any(map(self._tail.waiting, others)):
+            waiting = Waiting((), frozenset())  # not for the index that is walked, but for another
+        return waiting
+
+    def _merge(self, scan: IndexScan, waiting: Waiting, descending: bool) -> Iterator[Position]:
+        """Return the positions of a scan in the index and the tail, in order."""
+        own = self._walk(f"{_PLACES} {_order(descending)}", (scan.index_number, *scan.low, *scan.high))
+        places = waiting.merged(own, descending)
+        return (place for place in places if self._counts(scan, place)) if any(scan.narrowing()) else places
+
+    def _counts(self, scan: IndexScan, place: Position) -> bool:
+        """Check whether the record at a position is in the others, or waits for them, and has the author."""
+        conditions: list[str] = []
+        values: list[Any] = []
+        for index, key in scan.others:
+            waits = self._tail.has(index, (key, *place[1:]))
+            if waits is False:
+                return False
+            if waits is None:
+                conditions.append(_IS_ENTRY)
+                values += (index, key, *place[1:])
+        if scan.author is not None:
+            conditions.append("(SELECT author = ? FROM datum WHERE dk = ?)")
+            values += (scan.author, place[2])
+        return not conditions or bool(self._all("SELECT " + " AND ".join(conditions), *values)[0][0])
 
     def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
         """Return the rows at some positions, in their order."""
@@ -245,14 +289,14 @@ class SQLiteReading:
         return self.connection.cursor().executemany(sql, keys).fetchall()
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        values = (scan.index_number, *scan.low, *scan.high)
         make, waiting = Row._make, self._waiting(scan)
         if waiting is None:
-            for found in self._walk(_WALK[descending, content], values):
+            sql = _walk_sql(_WALKED, _BETWEEN, *scan.narrowing(), descending, content)
+            values = (scan.index_number, *scan.low, *scan.high, *scan.values())
+            for found in self._walk(sql, values):
                 yield found[0], make(found[1:])
             return
-        own = self._walk(f"{_PLACES} {_order(descending)}", values)
-        for place in waiting.merged(own, descending):
+        for place in self._merge(scan, waiting, descending):
             for row in self._at(_ROW_AT[content], (place,)):
                 yield place[0], make(row)
 
@@ -287,13 +331,18 @@ class SQLiteReading:
         if waiting is not None:
             return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
         key = scan.low[0]
+        between: str = _BETWEEN
+        place: tuple[Any, ...] = scan.low + scan.high
         if scan.low == low(key) and scan.high == high(key):
-            return self._execute(_FETCH_KEY[descending, content], (scan.index_number, key, limit)).fetchall()
-        values = (scan.index_number, *scan.low, *scan.high, limit)
-        return self._execute(_FETCH[descending, content], values).fetchall()
+            between, place = _ONE_KEY, (key,)
+        sql = _walk_sql(_FETCHED, between, *scan.narrowing(), descending, content)
+        values = (scan.index_number, *place, *scan.values(), limit)
+        return self._execute(sql, values).fetchall()
 
     def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterator[Position]:
         """Return the first positions of a scan in the index and the tail."""
+        if any(scan.narrowing()):
+            return islice(self._merge(scan, waiting, descending), limit)
         first = waiting.first(limit, descending)
         if len(first) == limit:
             scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
@@ -302,13 +351,21 @@ class SQLiteReading:
         return islice(waiting.merged(own, descending), limit)
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        values, waiting = (scan.index_number, *scan.low, *scan.high), self._waiting(scan)
+        waiting = self._waiting(scan)
         if waiting is None:
-            found = self._all(f"{_PLACES} {_order(descending)} LIMIT 1 OFFSET ?", *values, count)
+            matching = _scan_sql(_BETWEEN, *scan.narrowing())
+            sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT 1 OFFSET ?"
+            values = (scan.index_number, *scan.low, *scan.high, *scan.values(), count)
+            found = self._all(sql, *values)
         else:
-            own = self._walk(f"{_PLACES} {_order(descending)}", values)
-            found = list(islice(waiting.merged(own, descending), count, count + 1))
+            found = list(islice(self._merge(scan, waiting, descending), count, count + 1))
         return start_at(scan, descending, found[0]) if found else None
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
+        # Without what waits: that is little, and they only serve to choose between indexes.
+        values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
+        found: Sequence[int | None] = self._all(_times_sql(len(scans), descending), *values)[0]
+        return found
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
         return self._execute(_BRIEF_HEAD, (id,)).fetchall()
@@ -320,9 +377,12 @@ class SQLiteReading:
 
     def size(self, scan: IndexScan, cap: int) -> int:
         waiting = self._waiting(scan)
+        if waiting is not None and any(scan.narrowing()):
+            return sum(1 for _ in islice(self._merge(scan, waiting, False), cap))
         more, less = (0, 0) if waiting is None else (len(waiting.added), len(waiting.removed))
-        own = int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap + less)[0][0])
-        return min(cap, own - less + more)
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {_scan_sql(_BETWEEN, *scan.narrowing())} LIMIT ?)"
+        values = (scan.index_number, *scan.low, *scan.high, *scan.values(), cap + less)
+        return min(cap, int(self._all(sql, *values)[0][0]) - less + more)
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
