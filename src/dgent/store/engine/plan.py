@@ -39,8 +39,7 @@ PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
 _ALL = 2**62  # counts to the end
-_WORTH = 32  # about so many entries are counted in the time that one row takes
-_PASSED = 8  # about so many entries are looked up in another index in that time
+_WORTH = 32  # about so many entries are counted, or looked up in another index, in the time of one row
 _AFTER_MISSING = after_prefix(UNLISTED) or b""  # where the records with a field begin in its index
 NEAR = 32  # how sparse an index is shows in the time of the entry after so many
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
@@ -599,7 +598,7 @@ class _Planner:
         """
         assert self.walk is not None
         # An exact walk reads matching rows only; what it passes on the way are entries.
-        spared = _PASSED if self.walk.plan.exact else 1
+        spared = _WORTH if self.walk.plan.exact else 1
         enough = few + 1 if wanted is None else min(-(-few * few * spared // wanted), few * _WORTH)
         length = sum(self.reading.size(scan.bare(), enough) for scan in self.walk.plan.scans)
         return enough > 0 and length < enough
