@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, final
 
@@ -222,13 +222,15 @@ class Datum(Blank):
 
         `plain` says that data and tags were checked before and need no second look.
         """
-        id, made = ids.check_id(self.id), self.created_at
+        id, made, data = ids.check_id(self.id), self._created_at or self.created_at, self._data
         if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         if made.tzinfo is not UTC:
             clock.to_us(made)
-        if not isinstance(self.data, dict):
-            raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
+        if data is None:
+            data = self.data
+        if not isinstance(data, dict):
+            raise InputError(f"data must be a dict, not {type(data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
         inexact = self._check_names()
@@ -236,7 +238,7 @@ class Datum(Blank):
             inexact["id"] = id
         if plain:
             return self.replace(**inexact) if inexact else self
-        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags), **inexact)
+        return self.replace(data=codec.plain(data), tags=ids.check_tags(self.tags), **inexact)
 
     def _check_names(self) -> dict[str, Any]:
         """Return the names that are not plain texts, such as members of an enum, as the texts they hold."""
@@ -256,8 +258,3 @@ class Datum(Blank):
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
         return inexact
-
-
-def make_tags(tags: Iterable[str] | None) -> frozenset[str]:
-    """Return tags as a set, from any iterable that a caller gave."""
-    return frozenset() if tags is None else ids.check_tags(tags)

@@ -119,13 +119,13 @@ class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
 def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum:
     """Check and encode a datum; everything that can be refused is refused here."""
     datum = datum.check(plain)
-    created = clock.to_us(datum.created_at)
+    body, created = datum.data, clock.to_us(datum.created_at)
     if not T_FIRST <= created <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
         raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
     if datum.extra is not None and not isinstance(datum.extra, dict):
         raise InputError(f"extra must be a dict, not {type(datum.extra).__name__}", field="extra")
-    data = codec.encode(datum.data)
+    data = codec.encode(body)
     if len(data) + len(datum.content) > MAX_RECORD_BYTES:
         raise InputError(
             f"the record {datum.id!r} is larger than {MAX_RECORD_BYTES} bytes",
@@ -145,7 +145,7 @@ def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum
         codec.encode(codec.plain(datum.extra)) if datum.extra else None,
         data,
         datum.content or None,
-        datum.data,
+        body,
         tags,
     )
 
