@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, final
 
@@ -232,18 +232,19 @@ class Datum(Blank):
 
         Names that are not plain texts, such as members of an enum, become the texts they hold.
         """
-        made = self.created_at
+        made, data = self._created_at or self.created_at, self._data
         inexact = {} if (id := ids.check_id(self.id)) is self.id else {"id": id}
         if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         if made.tzinfo is not UTC:
             clock.to_us(made)
-        if not isinstance(self.data, dict):
-            raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
+        if data is None:
+            data = self.data
+        if not isinstance(data, dict):
+            raise InputError(f"data must be a dict, not {type(data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
-        for field in ("author", "source", "schema"):
-            value = getattr(self, field)
+        for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
             if value is not None and (text := ids.check_name(value, field)) is not value:
                 inexact[field] = text
         parent = self.parent_id

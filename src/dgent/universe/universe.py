@@ -253,7 +253,7 @@ class Universe:
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
         op, value = write.store_op(self.contracts, thing, expect)
-        stored = await self._put(op, key, note)
+        stored = await self._put(write.add_author(op, self.author), key, note)
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
         return stored
@@ -262,11 +262,16 @@ class Universe:
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
         """Store a datum as it is; returns it with its rev and seq."""
-        return await self._put(write.put_op(self.contracts, datum, expect), key, note)
+        op = write.put_op(self.contracts, datum, expect)
+        return await self._put(write.add_author(op, self.author), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        op = write.add_author(op, self.author)
-        done = await self.commit((op,), key=key, note=note)
+        # As `commit` does, without another coroutine: single records are written all day.
+        self._check()
+        if self._undeclared:
+            await self._ready()
+        made = Commit((op,), key, None, self.author, note, "data", None, self._room)
+        done = await self.backend.commit(made, self.contracts)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
             return op.datum.replace(rev=1, seq=written.seq)

@@ -9,7 +9,7 @@ from typing import Any
 from dgent import clock, codec, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, make_tags
+from dgent.model.datum import Datum
 from dgent.store.backend import Backend, Expect, Put, Written
 from dgent.universe.contract import Contracts
 
@@ -43,7 +43,7 @@ def new_datum(
         clock.now() if created_at is None else created_at,
         data,
         content,
-        make_tags(tags),
+        frozenset() if tags is None else ids.check_tags(tags),
         author,
         source,
         None if parent is None else id_of(parent),
