@@ -26,6 +26,7 @@ DgentError                      code, hint, retryable, details
 │   │   └── OutcomeUnknown      the reply was lost; ask `outcome(key)`     (retryable)
 │   ├── Corrupt                 stored bytes are not what was written
 │   ├── FormatTooNew            the store was written by a newer dgent
+│   ├── FormatTooOld            the store needs an upgrade that was not allowed
 │   └── Closed                  used after close, after fork, or from another loop
 └── ConfigError                 a setting is wrong or missing
     └── NoUniverse              no universe was set for this process
@@ -229,6 +230,13 @@ class FormatTooNew(StorageError):
 
     code = "format_too_new"
     hint = "upgrade dgent; nothing was changed"
+
+
+class FormatTooOld(StorageError):
+    """The store was written by an older dgent, and may not or cannot be upgraded from here."""
+
+    code = "format_too_old"
+    hint = "run `dgent store upgrade`, or open it without upgrade='never'; nothing was changed"
 
 
 class Closed(StorageError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ from dgent.store.backend import Delete, Put
 from dgent.store.engine import prune
 from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite import shared, writer
+from dgent.store.sqlite import kernel, shared, writer
+from dgent.store.sqlite.backend import SQLiteBackend
+from dgent.store.upgrade import Step
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.forking import (  # noqa: F401 - jobs too
     fork_anew,
@@ -52,6 +55,7 @@ def scribble(path: str, name: str, durability: str) -> None:
     """Write everything there is to write until killed, saying so after each call has returned."""
     # Checkpoints every few commits, so that many kills hit one.
     writer.GROWN_PAGES = 30
+    kernel.MOVE_AT = random.choice((2, 10, 256))  # and many hit a move of index entries
     shared.SCRUB_S = 0.1
     asyncio.run(_scribble(path, name, durability))
 
@@ -269,7 +273,8 @@ async def _count_up(path: str, way: str, tasks: int, each: int) -> None:
 def create(path: str, name: str, step: str | None = None) -> None:
     """Open a store that is not there yet, or old; put one record; say which store it is."""
     if step is not None:
-        storage.STEPS[0] = step
+        storage.FORMAT += 1
+        storage.STEPS += (Step(storage.FORMAT, "mark it", step),)
 
     async def work() -> None:
         async with open_universe(f"sqlite:///{path}") as u:
@@ -277,6 +282,45 @@ def create(path: str, name: str, step: str | None = None) -> None:
             say(u.backend.epoch.hex())
 
     asyncio.run(work())
+
+
+def hold_open(path: str) -> None:
+    """Have a store open as another dgent would, and do nothing with it."""
+    other = apsw.Connection(path)
+    other.execute("SELECT count(*) FROM meta").fetchall()
+    say("open")
+    time.sleep(600)
+
+
+def upgrade_killed(path: str, at: str, step: str) -> None:
+    """Upgrade a store, and be killed at a point of it."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_if(point: str) -> None:
+        if at == point:
+            die()
+
+    def first(connection: apsw.Connection, _: object) -> None:
+        die_if("after the backup")
+        connection.execute(step).fetchall()
+        die_if("in the first step")
+
+    def second(connection: apsw.Connection, _: object) -> None:
+        die_if("between two steps")
+        connection.execute("CREATE TABLE second (n)").fetchall()
+        die_if("in the last step")
+
+    storage.STEPS += tuple(Step(storage.FORMAT + n, "mark it", run) for n, run in ((1, first), (2, second)))
+    storage.FORMAT += 2
+    if at == "before the backup has its name":
+        os.replace = die
+    backend = SQLiteBackend(path)
+    if at == "in the backup":
+        backend.progress = die
+    asyncio.run(backend.open())
+    say("open")
 
 
 def execute(path: str, sql: list[str]) -> None:

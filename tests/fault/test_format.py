@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import dgent
 from dgent.errors import StorageError
 from dgent.store.sqlite import format as storage
+from dgent.store.upgrade import Step
 from tests.fault.check import check_store
 from tests.fault.nursery import Nursery
 from tests.soak import times
@@ -74,25 +75,32 @@ async def test_killed_while_creating(tmp_path: Path, nursery: Nursery) -> None:
         check_store(str(path))
 
 
+OLD, STEPS = storage.FORMAT, storage.STEPS
+# A table that was renamed has its name in quotes afterwards; and to make the other one twice would fail.
+STEP = (
+    "ALTER TABLE forgotten RENAME TO gone; ALTER TABLE gone RENAME TO forgotten; "
+    "CREATE TABLE migrated (by TEXT); INSERT INTO migrated VALUES ('me')"
+)
+
+
 async def old_store(path: Path) -> None:
-    """A store of format 0, which differs from today's by a table and a name."""
+    """A store of today's format, which is old as soon as there is a `next_format`."""
     async with dgent.open(f"sqlite:///{path}") as u:
         for i in range(20):
             await u.put(dgent.Datum(id=f"{i}", data={"n": i}))
-    ask(path, "UPDATE meta SET value = 0 WHERE name = 'format'")
-    ask(path, "ALTER TABLE forgotten RENAME TO gone")
 
 
-STEP = (
-    "ALTER TABLE gone RENAME TO forgotten; CREATE TABLE migrated (by TEXT); "
-    "INSERT INTO migrated VALUES ('me')"
-)
+def next_format(monkeypatch: pytest.MonkeyPatch, *runs: str | Callable[..., None]) -> None:
+    """Have formats after today's, with these steps to them."""
+    steps = [Step(OLD + 1 + n, "mark it", run) for n, run in enumerate(runs)]
+    monkeypatch.setattr(storage, "STEPS", (*STEPS, *steps))
+    monkeypatch.setattr(storage, "FORMAT", OLD + len(runs))
 
 
 async def test_an_old_format_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "old.db"
     await old_store(path)
-    monkeypatch.setitem(storage.STEPS, 0, STEP)
+    next_format(monkeypatch, STEP)
     async with dgent.open(f"sqlite:///{path}") as u:
         assert (await u.get("7", raw=True)).data == {"n": 7}
         await u.put(dgent.Datum(id="new"))
@@ -109,12 +117,14 @@ async def test_a_step_that_fails_changes_nothing(
 ) -> None:
     path = tmp_path / "old.db"
     await old_store(path)
-    monkeypatch.setitem(storage.STEPS, 0, step)
+    next_format(monkeypatch, step)
     before = path.read_bytes()
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match=rf"step {OLD + 1} \(mark it\)") as failed:
         await dgent.open(f"sqlite:///{path}").open()
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["old.db"]
-    monkeypatch.setitem(storage.STEPS, 0, STEP)
+    backup = f"old.db.format-{OLD}.bak"
+    assert f"still has storage format {OLD}" in failed.value.hint and backup in failed.value.hint
+    assert path.read_bytes() == before and sorted(os.listdir(tmp_path)) == ["old.db", backup]
+    next_format(monkeypatch, STEP)
     async with dgent.open(f"sqlite:///{path}") as u:
         assert await u.count() == 20
 
@@ -128,6 +138,8 @@ async def test_migrated_by_many_at_once(tmp_path: Path, nursery: Nursery) -> Non
         nursery.finish(*workers)
         assert ask(path, "SELECT count(*) FROM migrated") == [(1,)]
         assert check_store(str(path))["rows"] == 20 + PROCESSES
+        assert ask(Path(f"{path}.format-{OLD}.bak"), "SELECT count(*) FROM datum") == [(20,)]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith((".partial", ".2.bak"))]
 
 
 async def test_killed_while_migrating(tmp_path: Path, nursery: Nursery) -> None:
@@ -140,7 +152,7 @@ async def test_killed_while_migrating(tmp_path: Path, nursery: Nursery) -> None:
         await asyncio.sleep(random.uniform(0.05, 0.2))
         worker.kill()
         nursery.wait(worker)
-        assert ask(path, "SELECT value FROM meta WHERE name = 'format'") == [(0,)]
-        assert ask(path, "SELECT count(*) FROM gone") == [(0,)]
+        assert ask(path, "SELECT value FROM meta WHERE name = 'format'") == [(OLD,)]
+        assert ask(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'migrated'") == [(0,)]
     nursery.finish(nursery.start("create", path=str(path), name="quick", step=STEP))
     check_store(str(path))

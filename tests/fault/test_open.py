@@ -124,9 +124,8 @@ async def test_an_older_format_without_steps(tmp_path: Path) -> None:
     path = tmp_path / "older.db"
     await store(path)
     connection = apsw.Connection(str(path))
-    connection.execute(
-        "UPDATE meta SET value = ? WHERE name = 'format'", (min(storage.STEPS, default=1) - 1,)
-    )
+    oldest = storage.STEPS[0].number - 1
+    connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (oldest - 1,))
     connection.close()
     before = contents(tmp_path)
     with pytest.raises(Corrupt, match="format"):

@@ -119,6 +119,7 @@ CASES: dict[str, list[Case]] = {
         Case({"to": "sqlite:///{new}"}, ["sqlite:///{new}"]),
         Case({"to": "memory:"}, ["memory:"], "input"),
     ],
+    "store.upgrade": [Case({}, []), Case({"dry_run": True, "no_backup": True}, ["--dry-run", "--no-backup"])],
     "store.restore": [
         Case({"source": "{backup}", "to": "other"}, ["{backup}", "--to", "other", "--yes"]),
         Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),

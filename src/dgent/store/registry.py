@@ -29,7 +29,8 @@ class Engine(NamedTuple):
 def _memory(rest: str, options: dict[str, Any]) -> Backend:
     if rest:
         raise InputError(f"memory: takes no place, and got {mask(rest)!r}", hint='write "memory:"')
-    options.pop("durability", None)
+    for name in ("durability", "upgrade"):
+        options.pop(name, None)
     backend: Backend = import_module("dgent.store.memory.backend").MemoryBackend(**options)
     return backend
 
@@ -60,9 +61,9 @@ def _postgres(rest: str, options: dict[str, Any]) -> Backend:
         raise Unsupported(
             f"the postgres engine needs {error.name}", hint="pip install 'dgent[postgres]'"
         ) from None
-    wrap = {"wrap": options.pop("wrap")} if "wrap" in options else {}
+    own = {name: options.pop(name) for name in ("wrap", "upgrade") if name in options}
     address = import_module("dgent.store.postgres.address").address_of("postgresql:" + rest, **options)
-    backend: Backend = module.PostgresBackend(address, **wrap)
+    backend: Backend = module.PostgresBackend(address, **own)
     return backend
 
 
@@ -71,6 +72,7 @@ def _jsonl(rest: str, options: dict[str, Any]) -> Backend:
     if not path.strip("/"):
         raise InputError(f"jsonl:{path} does not name a folder", hint="write jsonl:path/to/folder")
     options.update(_settings(query))
+    options.pop("upgrade", None)  # its lines never change, and its cache is built anew
     if options.pop("durability", None) == "relaxed":
         options.setdefault("sync", "batch")
     backend: Backend = import_module("dgent.store.jsonl.backend").JSONLBackend(path, **options)

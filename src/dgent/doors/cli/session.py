@@ -34,6 +34,8 @@ from dgent.verbs.registry import Ask, Verb
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Request
     from dgent.store.offline.report import Degradation
+    from dgent.store.upgrade import Upgrade
+    from dgent.system.progress import Progress
 
 
 AFTER_S = 1.0
@@ -158,7 +160,7 @@ async def _answer(
 ) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
-        store = Store(stack, settings, chosen, makes)
+        store = Store(stack, settings, chosen, makes, bar.report)
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         consent = Consent(chosen.yes)
@@ -233,9 +235,15 @@ class Store:
     """The store of a call, opened at first use."""
 
     def __init__(
-        self, stack: AsyncExitStack, settings: config.Settings, chosen: DoorOptions, makes: bool
+        self,
+        stack: AsyncExitStack,
+        settings: config.Settings,
+        chosen: DoorOptions,
+        makes: bool,
+        report: Progress,
     ) -> None:
         self._stack, self._settings, self._chosen, self._makes = stack, settings, chosen, makes
+        self._report = report
         self._universe: Universe | None = None
 
     async def open(self) -> Universe:
@@ -251,15 +259,24 @@ class Store:
                 degrade=settings.degrade,
                 outbox=settings.outbox if settings.degrade else None,
             )
+            if hasattr(opening.backend, "progress"):
+                opening.backend.progress = self._report  # an upgrade of the format may take long
             with warnings.catch_warnings(record=True) as caught:
                 # Reported below in one line each.
                 warnings.simplefilter("always", Degraded)
                 self._universe = await self._stack.enter_async_context(opening)
             for each in caught:
                 click.echo(mask(str(each.message)), err=True)
+            self._report_upgrade(getattr(self._universe.backend, "upgraded", None))
             if new is not None and self._chosen.output == "human":
                 click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
         return self._universe
+
+    def _report_upgrade(self, done: Upgrade | None) -> None:
+        if done is not None and done.steps and self._chosen.output == "human":
+            backup = f"; the backup is {mask(done.backup)}" if done.backup else ""
+            formats = f"{done.from_format} to {done.to_format}"
+            click.echo(f"upgraded the store from storage format {formats}{backup}", err=True)
 
     @property
     def degraded(self) -> Degradation | None:

@@ -232,7 +232,7 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             clock.from_us(created),
             _data_decoder.decode(data) if data else {},
             content or b"",
-            _tag_sets.get(tags) or _tag_set(tags),
+            _tag_sets[tags] if tags in _tag_sets else _tag_set(tags),
             name(author),
             None if source is None else name(source),
             parent,

@@ -16,6 +16,7 @@ from dgent.errors import (
     Closed,
     Corrupt,
     FormatTooNew,
+    FormatTooOld,
     NoBackendAvailable,
     NotFound,
     StorageError,
@@ -40,6 +41,7 @@ from dgent.store.jsonl.cache import (
 from dgent.store.jsonl.compact import Compaction, Compactor
 from dgent.store.jsonl.damage import settle_damaged
 from dgent.store.jsonl.folder import CACHE, FORMAT, FORMAT_FILE, StoreFolder
+from dgent.store.jsonl.forget import has_unknown_records
 from dgent.store.jsonl.fsync import Policy, Strategy
 from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.scan import LINK
@@ -47,6 +49,9 @@ from dgent.store.jsonl.settle import accept_record
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.shared import Opening, Shared, _on_a_loop, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
+from dgent.store.upgrade import Upgrade
+from dgent.system.progress import Progress
+from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
@@ -110,6 +115,16 @@ class JSONLBackend(SQLiteBackend):
 
     def _opening_of(self) -> Opening:
         return _FolderOpening(self.folder, self._cache_folder, self._wrap, self.policy)
+
+    async def upgrade(
+        self, *, backup: bool = True, dry_run: bool = False, progress: Progress | None = None
+    ) -> Upgrade:
+        """Report that there is nothing to upgrade: lines never change, and a cache is built anew."""
+        if not os.path.exists(os.path.join(self.folder, FORMAT_FILE)):
+            raise NotFound(f"there is no store at {self.folder}", hint="give the folder of a store")
+        size = await in_thread(lambda _: _measure(self.folder))
+        note = "lines never change; a cache of another format is built anew from them"
+        return Upgrade(self.folder, self.name, FORMAT, FORMAT, [], size, note=note, dry_run=dry_run)
 
     @property
     def kernel(self) -> JSONLKernel:
@@ -288,10 +303,17 @@ class JSONLBackend(SQLiteBackend):
     # -- upkeep ---------------------------------------------------------------------------
 
     async def _erase_traces(self) -> bool:
-        """Rewrite the cache too; forgetting has rewritten the files already."""
+        """Rewrite the cache too; forgetting has rewritten the files already.
+
+        False as long as lines that do not count may hold the same text under an id that nobody knows.
+        """
         erased = await super()._erase_traces()
-        left = await self._read(lambda _: self._require_open()._reader().own._all(cache.PURGING))
-        return erased and not left
+
+        def may_be_left(reading: Reading) -> bool:
+            ask = self._require_open()._reader().own._all
+            return bool(ask(cache.PURGING)) or has_unknown_records(self.kernel.folder, reading, ask)
+
+        return erased and not await self._read(may_be_left)
 
     async def check_lines(self) -> tuple[list[Report], list[RecordConflict]]:
         """Return reports of unusual lines, and records that two copies changed in the same fields."""
@@ -343,7 +365,7 @@ class _FolderOpening(Opening):
                 break
             try:
                 return self._open(path)
-            except (Corrupt, FormatTooNew):
+            except (Corrupt, FormatTooNew, FormatTooOld):
                 discard_cache(os.path.dirname(path))  # the cache is derived, so nothing is lost
             except CACHE_FAILS:
                 break
@@ -374,6 +396,14 @@ class _FolderOpening(Opening):
                 release(shared)
             raise
         return shared
+
+
+def _measure(path: str) -> int:
+    folder = StoreFolder(path)  # also refuses a newer format
+    try:
+        return folder.size()
+    finally:
+        folder.close()
 
 
 async def _run_quietly(work: Awaitable[Any]) -> None:

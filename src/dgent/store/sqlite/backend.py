@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
+import msgspec
 
-from dgent.errors import Busy, Closed, InputError, StorageError
+from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View
 from dgent.store.engine.check import check_seq
@@ -19,7 +20,10 @@ from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
+from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system import files
+from dgent.system.progress import Progress, ProgressReporter
+from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Upkeep
@@ -36,12 +40,17 @@ class SQLiteBackend(EmbeddedBackend):
 
     `durability="full"` (the default): a commit is on disk before its call returns. `"relaxed"`: a
     power cut may lose the last moments' commits, never part of one; a killed process loses nothing.
+
+    A file of an older storage format is upgraded when it is opened, after a backup beside it.
+    `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.
     """
 
     name = "sqlite"
     priority = 50
 
-    def __init__(self, path: str, durability: str = "full", wrap: Wrap = no_wrap) -> None:
+    def __init__(
+        self, path: str, durability: str = "full", wrap: Wrap = no_wrap, upgrade: str = "backup"
+    ) -> None:
         if durability not in DURABILITIES:
             raise InputError(
                 f"durability is {durability!r}; it is one of {', '.join(DURABILITIES)}", field="durability"
@@ -50,6 +59,9 @@ class SQLiteBackend(EmbeddedBackend):
         self.path = os.path.realpath(path)
         self.durability = durability
         self._wrap = wrap
+        self._upgrade_policy = check_policy(upgrade)
+        self.upgraded: Upgrade | None = None  # the upgrade of the format that `open` made
+        self.progress: Progress | None = None  # called while `open` upgrades
         self.epoch = b""
         self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,7 +76,7 @@ class SQLiteBackend(EmbeddedBackend):
         return os.path.isdir(os.path.dirname(self.path)) and os.access(target, os.R_OK | os.W_OK)
 
     async def open(self) -> None:
-        """Open or create the file."""
+        """Open or create the file; upgrade its format if need be."""
         if self._shared is not None:
             raise Closed(f"{self.path} is open already", hint="make another backend")
         self._loop = asyncio.get_running_loop()
@@ -73,6 +85,11 @@ class SQLiteBackend(EmbeddedBackend):
             try:
                 self._shared = await self._opening()
                 break
+            except FormatTooOld:
+                if self._upgrade_policy == "never":
+                    raise
+                backup = self._upgrade_policy == "backup"
+                self.upgraded = await self.upgrade(backup=backup, progress=self.progress)
             except StorageError:
                 # Another store was put in its place while this waited: that is the one to open.
                 if before is None or _file(self.path) in (before, None):
@@ -90,6 +107,18 @@ class SQLiteBackend(EmbeddedBackend):
 
     def _opening_of(self) -> Opening:
         return Opening(self.path, self.durability, self._wrap)
+
+    async def upgrade(
+        self, *, backup: bool = True, dry_run: bool = False, progress: Progress | None = None
+    ) -> Upgrade:
+        """Upgrade the format of the file; raises Busy while somebody has it open in an older one."""
+        from dgent.store.sqlite.upgrade import plan_upgrade, upgrade  # loads when it is used
+
+        planned = await in_thread(lambda _: plan_upgrade(self.path, backup))
+        if dry_run or not planned.steps:
+            return msgspec.structs.replace(planned, dry_run=dry_run)
+        pace = ProgressReporter(progress)
+        return await in_thread(lambda stopped: upgrade(self.path, backup, pace, stopped))
 
     async def close(self) -> None:
         """Finish queued work and release the file; the last handle checkpoints the log."""
@@ -194,9 +223,12 @@ class SQLiteBackend(EmbeddedBackend):
             return
 
     async def _erase_traces(self) -> bool:
-        """Rewrite the file and empty the log: forgotten bytes are gone only after that."""
+        """Rewrite the file, empty the log and remove backups of upgrades: all may hold forgotten bytes."""
+        from dgent.store.sqlite.upgrade import remove_backups  # loads when it is used
+
         shared = self._require_open()
         assert self._loop is not None
+        remove_backups(self.path)
         return await self._loop.run_in_executor(None, shared.scrub)
 
     def upkeep(self) -> Upkeep:

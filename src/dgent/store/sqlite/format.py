@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import Any
 
@@ -13,9 +13,10 @@ import apsw
 
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew
+from dgent.store.upgrade import Step, make_too_old_error
 from dgent.system import files
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
@@ -63,6 +64,7 @@ CREATE TABLE ix (
 CREATE TABLE entry (
     ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (ix, key, t, dk)
 ) WITHOUT ROWID;
+CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
 CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
 CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
@@ -70,10 +72,16 @@ INSERT INTO trail (trail, id) VALUES (0, 'main');
 INSERT INTO name (n, text) VALUES (0, '');
 """
 
-STEPS: dict[int, str] = {}
-"""SQL from format n to n + 1; each runs inside the one transaction that migrates a store.
+STEPS: tuple[Step, ...] = (
+    Step(
+        2,
+        "add the table of index entries that wait to be moved",
+        "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)",
+    ),
+)
+"""The steps to the formats after the first; functions get the connection and a ProgressReporter.
 
-It leaves the texts of tables and indexes as they are above: opening the store compares them.
+The last one leaves the texts of tables and indexes as they are above: they are compared before it is stored.
 """
 
 
@@ -112,25 +120,33 @@ def refuse_foreign(path: str) -> None:
 
 def check(connection: apsw.Connection, place: str) -> None:
     """Refuse a file that is not a store, or one of a newer format."""
-    _number(connection, place)
+    read_number(connection, place)
+
+
+def check_current(connection: apsw.Connection, place: str) -> bool:
+    """Return whether a file is a store of this format; False if it is empty, FormatTooOld if it is older."""
+    number = read_number(connection, place)
+    if number is not None and number < FORMAT:
+        raise make_too_old_error(place, number, FORMAT)
+    return number is not None
 
 
 def prepare(connection: apsw.Connection, place: str) -> None:
-    """Create the tables of an empty file, update an old format, refuse anything else."""
-    if _number(connection, place) == FORMAT:
+    """Create the tables of an empty file; refuse anything but a store of this format."""
+    if check_current(connection, place):
         return
+    with write_transaction(connection):
+        # Another process may have created it while this one waited.
+        if not check_current(connection, place):
+            _create(connection)
+
+
+@contextmanager
+def write_transaction(connection: apsw.Connection) -> Iterator[None]:
+    """Commit what is done inside; undo it if that raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have created or migrated it while this one waited.
-        number = _number(connection, place)
-        if number is None:
-            _create(connection)
-        else:
-            for step in range(number, FORMAT):
-                if step not in STEPS:
-                    raise Corrupt(f"{place} has storage format {number}, which this dgent cannot migrate")
-                connection.execute(STEPS[step])
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if not connection.get_autocommit():
@@ -175,7 +191,7 @@ def _create(connection: apsw.Connection) -> None:
     connection.executemany("INSERT INTO meta (name, value) VALUES (?, ?)", list(first.items()))
 
 
-def _number(connection: apsw.Connection, place: str) -> int | None:
+def read_number(connection: apsw.Connection, place: str) -> int | None:
     """Return the format number of the file; None when it is empty."""
     # In this order: another process may make the store between these two lines.
     objects = _objects(connection)
@@ -195,7 +211,7 @@ def _number(connection: apsw.Connection, place: str) -> int | None:
     if number > FORMAT:
         raise FormatTooNew(f"{place} has storage format {number}; this dgent reads up to {FORMAT}")
     if number == FORMAT:
-        _check_same(_objects(connection), place)  # read again: it may have been made since
+        check_tables(connection, place)  # read again: it may have been made since
     return number
 
 
@@ -229,12 +245,12 @@ def _check_harmless(found: Objects, place: str) -> None:
             raise _foreign_part(place, kind, name)
 
 
-def _check_same(found: Objects, place: str) -> None:
+def check_tables(connection: apsw.Connection, place: str) -> None:
     """Refuse a store of this format whose tables differ from ours, or that lacks one of our indexes.
 
     An additional constraint refuses rows that it should keep, and without an index an id can occur twice.
     """
-    own = _own_objects()
+    found, own = _objects(connection), _own_objects()
     tables = {name for kind, name in own if kind == "table"}
     for (kind, name), sql in found.items():
         if own.get((kind, name)) == sql or name.startswith("sqlite_"):

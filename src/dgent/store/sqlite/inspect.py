@@ -17,6 +17,7 @@ from dgent.store.engine.commit import Ledger
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.damage import find_bad_row
 from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.upgrade import list_backups
 from dgent.store.sqlite.upkeep import looking
 from dgent.store.sqlite.verify import Strays, find_strays, mend_strays
 from dgent.store.upkeep import Finding, Level
@@ -242,7 +243,8 @@ class _Own(StoredView):
 
 
 def _around(backend: SQLiteBackend) -> Seen:
-    return [*_room(backend), *_permissions(backend.path), *_leftovers(backend.path)]
+    path = backend.path
+    return [*_room(backend), *_permissions(path), *_leftovers(path), *_backups(path)]
 
 
 def _room(backend: SQLiteBackend) -> Seen:
@@ -282,4 +284,12 @@ def _leftovers(path: str) -> Seen:
     hint = "put the store back beside it, or remove it"
     return [
         (Finding("warning", "leftovers", f"{name} is a log without a store", hint), None) for name in logs
+    ]
+
+
+def _backups(path: str) -> Seen:
+    hint = "remove it when you are sure that you need the store in its old format no more"
+    return [
+        (Finding("note", "backup", f"{each} is from before an upgrade of the format", hint), None)
+        for each in list_backups(path)
     ]

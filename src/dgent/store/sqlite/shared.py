@@ -187,7 +187,7 @@ def _prepare(connection: apsw.Connection, path: str) -> bytes:
 
 
 def _try_prepare(connection: apsw.Connection, path: str) -> bytes:
-    storage.check(connection, path)
+    storage.check_current(connection, path)  # before anything of the file changes
     use_wal(connection, path)
     reserve_index(path)
     storage.prepare(connection, path)

@@ -173,19 +173,25 @@ def _copy_store(source: str, path: str, pace: ProgressReporter, stopped: Stopped
 
 def copy_database(source: str, path: str, pace: ProgressReporter, stopped: Stopped) -> None:
     """Copy any SQLite file as of one moment, while others write to it, to a new private file."""
+    with looking(source) as here:
+        # An open read pins the moment; without it, every commit of others would start the copy over.
+        here.execute("BEGIN")
+        here.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        copy_pages(here, path, pace, stopped)
+
+
+def copy_pages(here: apsw.Connection, path: str, pace: ProgressReporter, stopped: Stopped) -> None:
+    """Copy all that a connection sees to a new private file, which is removed again if that fails."""
     with disk_errors(path):
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise Conflict(f"{path} exists already", hint="give a path where nothing is yet") from None
     try:
-        with looking(source) as here, translate_errors(path), closing(apsw.Connection(path)) as there:
+        with translate_errors(path), closing(apsw.Connection(path)) as there:
             # Nothing to return to if this fails: the file is removed.
             for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
                 there.execute(f"PRAGMA {pragma}").fetchall()
-            # An open read pins the moment; without it, every commit of others would start the copy over.
-            here.execute("BEGIN")
-            here.execute("SELECT count(*) FROM sqlite_schema").fetchall()
             page_size = one(here, "PRAGMA page_size")
             with there.backup("main", here, "main") as copying:
                 while not copying.done:
@@ -212,7 +218,7 @@ def stand_alone(path: str) -> None:
 
 def check_copy(path: str) -> Contents:
     """Return the contents of a file that nobody writes; Corrupt if SQLite finds damage. Changes nothing."""
-    with translate_errors(path), _still(path) as peek:
+    with translate_errors(path), still(path) as peek:
         storage.check(peek, path)
         storage.check_meta(peek, path)
         said = one(peek, "PRAGMA quick_check(1)")
@@ -225,18 +231,20 @@ def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[
     """Return the contents of a checked copy, and the first ids of its records that cannot be read."""
     from dgent.store.sqlite.verify import unreadable  # loads when it is used
 
-    with translate_errors(path), _still(path) as peek:
+    with translate_errors(path), still(path) as peek:
         peek.set_progress_handler(stopped, INTERRUPT_STEPS)
         return contents(peek), tuple(islice(unreadable(peek), limit))
 
 
-def _still(path: str) -> closing[apsw.Connection]:
+def still(path: str) -> closing[apsw.Connection]:
+    """Open a file that nobody writes, to read it."""
     # `immutable` reads the file alone: no log, no locks, nothing beside it is made or removed.
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return closing(apsw.Connection(f"{storage.uri(path)}?immutable=1", flags=flags))
 
 
 def contents(connection: apsw.Connection) -> Contents:
+    """Return the description that a store holds of itself."""
     rows: Any = connection.execute("SELECT name, value FROM meta").fetchall()
     meta: dict[str, Any] = dict(rows)
     return Contents(

@@ -1,4 +1,4 @@
-"""Verbs for the store itself: status, repair, backup, copy."""
+"""Verbs for the store itself: status, repair, backup, copy, upgrade of its format."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import msgspec
 
 from dgent import clock
 from dgent.config.places import constellation_folder, make_private
-from dgent.errors import Busy, Conflict, Corrupt, InputError, NotFound, Unsupported
+from dgent.errors import Busy, Conflict, Corrupt, FormatTooNew, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
 from dgent.exchange import folders as place
 from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.registry import backend_for
+from dgent.store.upgrade import Upgrade, upgrade_store
 from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -105,7 +107,10 @@ class Doctor(Ask):
     fix: Annotated[bool, option("repair what can be repaired safely")] = False
     damaged: Annotated[
         Literal["accept", "drop"] | None,
-        option("keep or remove what is left of commits that lost lines, in a folder of text files"),
+        option(
+            "keep or remove what is left of commits that lost lines, in a folder of text files; drop also"
+            " removes commits that were cut off"
+        ),
     ] = None
 
 
@@ -220,3 +225,19 @@ async def restore(context: Context, ask: RestoreStore) -> RestoreResult:
         return RestoreResult(str(folder), found.seq, found.records, None, 0, True)
     done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=context.report)
     return RestoreResult(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)
+
+
+class UpgradeStore(Ask):
+    """Input of `store.upgrade`."""
+
+    no_backup: Annotated[bool, option("make no backup of it first")] = False
+    dry_run: DryRun = False
+
+
+@verb("store.upgrade", effect="write", errors=(Busy, Corrupt, FormatTooNew, NotFound), local=True)
+async def upgrade(context: Context, ask: UpgradeStore) -> Upgrade:
+    """Upgrade the store to the storage format of this dgent, after a backup of it."""
+    backend = backend_for(context.settings.url)
+    return await upgrade_store(
+        backend, backup=not ask.no_backup, dry_run=ask.dry_run, progress=context.report
+    )

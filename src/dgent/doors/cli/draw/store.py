@@ -155,13 +155,32 @@ def draw_restore(found: Any, paint: Paint) -> Lines:
     return lines
 
 
+def draw_upgrade(found: Any, paint: Paint) -> Lines:
+    """Draw an upgrade of the storage format."""
+    place = f"{paint(found.place, fg='cyan')}, {size(found.size_bytes)}"
+    if not found.steps:
+        lines = [f"{place}: storage format {found.to_format}, nothing to upgrade"]
+    else:
+        lead = "would be upgraded" if found.dry_run else "upgraded"
+        lines = [f"{place}: {lead} from storage format {found.from_format} to {found.to_format}"]
+        lines += [f"  {each.number}  {paint(each.description)}" for each in found.steps]
+    if found.backup:
+        lines.append(
+            paint.dim(f"{'a backup would be made first' if found.dry_run else 'backup'}: {found.backup}")
+        )
+    return lines + ([paint.dim(found.note)] if found.note else [])
+
+
 def draw_erasure(found: Any, paint: Paint) -> Lines:
     """Draw the result of forgetting."""
     lead = "would forget" if found.dry_run else "forgot"
     lines = [f"{lead} {many(found.records, 'record')} with {many(found.versions, 'version')}"]
     if not found.erased and not found.dry_run:
         lines.append(
-            paint("a reader still keeps the old bytes alive; `dgent doctor --fix` finishes it", fg="yellow")
+            paint(
+                "the old bytes are not gone yet; `dgent doctor --fix` finishes it, or says what keeps them",
+                fg="yellow",
+            )
         )
     if found.remains and found.records and not found.dry_run:
         lines.append(paint.dim(f"bytes of it may still be in {found.remains}"))
