@@ -191,12 +191,7 @@ class Datum(Blank):
 
     def replace(self, **changes: Any) -> Datum:
         """Return a copy with some fields changed."""
-        new = _make(Blank)
-        new.id, new.content, new.tags, new.extra = self.id, self.content, self.tags, self.extra
-        new.author, new.source, new.parent_id = self.author, self.source, self.parent_id
-        new.schema, new.schema_version = self.schema, self.schema_version
-        new.rev, new.seq, new.problem = self.rev, self.seq, self.problem
-        new._created_at, new._us, new._data, new._raw = self._created_at, self._us, self._data, self._raw
+        new = _copy(self)
         for name, value in changes.items():
             if name == "data":
                 new._data, new._raw = value, None
@@ -262,6 +257,26 @@ class Datum(Blank):
             raise InputError(
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
+
+
+def _copy(datum: Datum) -> Blank:
+    new = _make(Blank)
+    new.id, new.content, new.tags, new.extra = datum.id, datum.content, datum.tags, datum.extra
+    new.author, new.source, new.parent_id = datum.author, datum.source, datum.parent_id
+    new.schema, new.schema_version = datum.schema, datum.schema_version
+    new.rev, new.seq, new.problem = datum.rev, datum.seq, datum.problem
+    new._created_at, new._us, new._data, new._raw = datum._created_at, datum._us, datum._data, datum._raw
+    return new
+
+
+def stamp(datum: Datum, rev: int, seq: int | None, author: str) -> Datum:
+    """Return a copy of a datum as a commit stored it: with its rev and seq, and an author if it has none."""
+    new = _copy(datum)
+    new.rev, new.seq = rev, seq
+    if new.author is None:
+        new.author = author
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]
 
 
 def make_tags(tags: Iterable[str] | None) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from dgent import ids
 from dgent.errors import Closed, InputError, NotFound
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum
+from dgent.model.datum import Datum, stamp
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import (
@@ -253,7 +253,7 @@ class Universe:
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
         op, value = write.store_op(self.contracts, thing, expect)
-        stored = await self._put(write.add_author(op, self.author), key, note)
+        stored = await self._put(op, key, note)
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
         return stored
@@ -262,20 +262,19 @@ class Universe:
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
         """Store a datum as it is; returns it with its rev and seq."""
-        op = write.put_op(self.contracts, datum, expect)
-        return await self._put(write.add_author(op, self.author), key, note)
+        return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
         # As `commit` does, without another coroutine: single records are written all day.
         self._check()
         if self._undeclared:
             await self._ready()
-        made = Commit((op,), key, None, self.author, note, "data", None, self._room)
-        done = await self.backend.commit(made, self.contracts)
+        commit = Commit((op,), key, None, self.author, note, room=self._room)
+        done = await self.backend.commit(commit, self.contracts)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
-            return op.datum.replace(rev=1, seq=written.seq)
-        return (await write.apply_written(self.backend, (op.datum,), done.written, done.repeated))[0]
+            return stamp(op.datum, 1, written.seq, self.author)
+        return (await write.apply_written(self.backend, (op.datum,), done, self.author))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -283,11 +282,11 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [write.add_author(write.put_op(self.contracts, d, None), self.author) for d in datums]
+        ops = [write.put_op(self.contracts, datum, None) for datum in datums]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
-        return await write.apply_written(self.backend, [op.datum for op in ops], done.written, done.repeated)
+        return await write.apply_written(self.backend, [op.datum for op in ops], done, self.author)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
