@@ -19,6 +19,7 @@ from dgent.exchange.backup import backup, restore
 from dgent.store.jsonl import cache
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite import upgrade
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.upgrade import list_backups
 from dgent.store.upgrade import upgrade_store
@@ -351,15 +352,23 @@ async def test_a_backup_of_an_old_format_is_restored(tmp_path: Path, monkeypatch
 # -- a full disk --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leave", [0, 16 << 10, 128 << 10])
-async def test_no_room_for_the_backup(disk: Disk, monkeypatch: pytest.MonkeyPatch, leave: int) -> None:
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+@pytest.mark.parametrize("leave", [0, 16 << 10, 128 << 10, 480 << 10])
+async def test_no_room_for_the_backup(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, leave: int, told: bool
+) -> None:
+    """It is noticed before, or in the middle where the system does not say how much room there is."""
+    if not told:
+        monkeypatch.setattr(upgrade, "_check_room", lambda *_: None)
     path = disk.folder / "old.db"
     async with dgent.open(url(path)) as u:
         await u.put(dgent.Datum(id="a", content=os.urandom(500_000)))
     next_format(monkeypatch, STEP)
     disk.fill(leave)
     before = path.read_bytes()
-    with pytest.raises(StorageFull, match="backup"):
+    # With hardly any room, not even the index of the log can be made.
+    message = "before its upgrade failed" if leave > 100_000 else "no space left|before its upgrade failed"
+    with pytest.raises(StorageFull, match=message):
         await dgent.open(url(path)).open()
     assert path.read_bytes() == before and not list_backups(str(path))
     assert not [name for name in os.listdir(disk.folder) if name.endswith(".partial")]

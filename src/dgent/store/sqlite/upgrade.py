@@ -186,6 +186,14 @@ def _identity(connection: apsw.Connection) -> tuple[str, int]:
     return one(connection, "SELECT value FROM meta WHERE name = 'universe_id'"), one(connection, SEQ)
 
 
+def _check_room(connection: apsw.Connection, target: str) -> None:
+    """Raise StorageFull where a copy does not fit, before it takes what others need of the disk."""
+    needed = one(connection, "PRAGMA page_count") * one(connection, "PRAGMA page_size")
+    free = files.free_bytes(target)
+    if free is not None and free < needed:
+        raise StorageFull(f"{target} needs {needed:,} bytes, and the disk has {free:,} left")
+
+
 def _back_up(
     connection: apsw.Connection, path: str, target: str, pace: ProgressReporter, stopped: Stopped
 ) -> None:
@@ -195,6 +203,7 @@ def _back_up(
         with files.disk_errors(partial):
             with suppress(FileNotFoundError):
                 os.unlink(partial)  # of a process that was killed: only the holder of the store makes one
+            _check_room(connection, target)
             copy_pages(connection, partial, pace, stopped)
             stand_alone(partial)
             files.sync(partial)
