@@ -11,14 +11,17 @@ from typing import Any
 
 from bench import table
 from bench.blocks import blocks
+from bench.calls import count_calls
 from bench.cupboard import cupboard
 from bench.folders import folders
 from bench.footprint import footprint
-from bench.growth import growth, history_on_disk
-from bench.langgraph import against_langgraph
+from bench.fresh import fresh
+from bench.growth import disk, growth
 from bench.measure import Growth, Row, say
+from bench.pauses import pauses
 from bench.plan import QUICK, Plan, parse_sizes
 from bench.postgres import postgres
+from bench.processes import processes
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.stores import Stores
@@ -28,15 +31,18 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "put": one_by_one,
     "together": together,
     "many": many,
+    "processes": processes,
     "get": gets,
     "query": scans,
+    "fresh": fresh,
+    "pauses": pauses,
     "jsonl": folders,
-    "langgraph": against_langgraph,
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "calls": count_calls,
     "footprint": footprint,
-    "disk": history_on_disk,
+    "disk": disk,
     "growth": growth,
 }
 
@@ -46,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     plan = QUICK if options.quick else Plan()
     if options.rows:
-        plan = dataclasses.replace(plan, sizes=options.rows)
+        plan = dataclasses.replace(plan, sizes=options.rows, paused=options.rows[-1])
     chosen = [name for name in WORK if not options.only or name in options.only]
     rows, grown = asyncio.run(_run(plan, chosen))
     print(table.as_json(rows, grown) if options.json else table.text(rows, grown))
@@ -68,7 +74,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=WORK, metavar="NAME", help=", ".join(WORK))
     parser.add_argument("--rows", type=parse_sizes, metavar="100k,1M", help="the sizes of the stores")
-    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, below a minute")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds; a minute for a group")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-from itertools import islice
 
 import dgent
 from bench.measure import Row, awaits, calls, compared, interleave, quartiles, say, verdict
 from bench.plan import Plan, size_text
-from bench.puts import TASKS, draw_samples, remember_block
-from bench.record import SCHEMA, Sample, datums, samples
+from bench.puts import TASKS, by_tasks, draw_groups, draw_samples, remember_block
+from bench.record import SCHEMA, datums
 from bench.stores import CHUNK, Stores
 from dgent import Universe
 
@@ -48,16 +46,11 @@ async def _appends(plan: Plan, stores: Stores) -> list[Row]:
         value, tags = draw_samples(1)()[0]
         await universe.remember(value, tags=tags)
         raw = RawFile(stores.path("raw"), _line(path))
-
-        async def by_tasks(group: list[Sample]) -> None:
-            await asyncio.gather(*[universe.remember(value, tags=tags) for value, tags in group])
-
-        source = samples(2)
         systems = {
             "raw": calls(raw.put, lambda: [()] * plan.puts),
             "dgent": remember_block(universe, plan.puts),
-            "raw many": calls(raw.put_together, lambda: [()] * plan.batches),
-            "many": awaits(by_tasks, lambda: [(list(islice(source, TASKS)),) for _ in range(plan.batches)]),
+            "raw many": calls(raw.put_together, lambda: [()] * plan.batches, TASKS),
+            "many": awaits(by_tasks(universe), draw_groups(plan.batches), TASKS),
         }
         times = await interleave(systems, plan.rounds)
         raw.close()

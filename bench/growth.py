@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from functools import partial
 from statistics import median
 
-from bench.measure import PAUSE_S, Block, Growth, Row, awaits, interleave, say
+import apsw
+
+from bench.bare import Bare
+from bench.measure import PAUSE_S, Block, Growth, Row, awaits, interleave, say, verdict
 from bench.plan import Plan, size_text
-from bench.puts import remember_block
-from bench.raw import Raw
-from bench.reads import draw_from, query_block, some_ids
+from bench.puts import TASKS, remember_block
+from bench.reads import IDS, draw_from, query_block
+from bench.record import datums
 from bench.stores import VERSIONED, VERSIONS, Stores, open_store
 from dgent import Datum, Universe
 
 CHANGES = 200
 LARGE_BYTES = 50_000
+RECORD_BYTES = 480
 _PUT = "put, relaxed"
 
 
@@ -26,10 +31,11 @@ async def growth(plan: Plan, stores: Stores) -> list[Growth]:
     say("  how cost grows")
     universes: dict[str, Universe] = {}
     works: dict[str, dict[str, Block]] = {}
-    for size, path in paths.items():
-        raw = Raw(path, "relaxed")
-        ids = some_ids(raw)
-        raw.close()
+    for count in plan.sizes:
+        size, path = size_text(count), paths[size_text(count)]
+        bare = Bare(await stores.bare(count), "relaxed")
+        ids = bare.some_ids(IDS)
+        bare.close()
         universe = universes[size] = await open_store(path, "relaxed")
         blocks = {
             "get": awaits(universe.get, draw_from(ids, plan.gets)),
@@ -53,7 +59,59 @@ async def growth(plan: Plan, stores: Stores) -> list[Growth]:
     return found
 
 
-async def history_on_disk(plan: Plan, stores: Stores) -> list[Row]:
+async def disk(plan: Plan, stores: Stores) -> list[Row]:
+    """Bytes of a record, and of a large one's history."""
+    return [*await _bytes_of_record(plan, stores), *await _history(stores)]
+
+
+async def _bytes_of_record(plan: Plan, stores: Stores) -> list[Row]:
+    """Records that 64 tasks put, so that each has its commit; then as many as one commit has."""
+    count = plan.middle
+    say(f"  bytes of a record, in {size_text(count)}")
+    batch = [_shorten(datum) for datum in datums(13, count)]
+    single, bulk, by_hand = (stores.path(name) for name in ("single", "bulk", "by-hand"))
+    async with open_store(single, "relaxed") as universe:
+        for first in range(0, count, TASKS):
+            await asyncio.gather(*map(universe.put, batch[first : first + TASKS]))
+    async with open_store(bulk, "relaxed") as universe:
+        await universe.put_many(batch)
+    bare = Bare(by_hand, "relaxed")
+    bare.put_many(batch)
+    bare.close()
+    base = _vacuum(by_hand) / count
+    rows = []
+    for work, path in ((f"put by {TASKS} tasks", single), ("put by put_many", bulk)):
+        each = _vacuum(path) / count
+        rows.append(
+            Row(
+                f"disk: bytes of a record of 300 bytes, {work} (base: bare table)",
+                f"≤ {RECORD_BYTES} B",
+                each,
+                base=base,
+                ours=each,
+                verdict=verdict(each, each, each, RECORD_BYTES),
+                unit="B",
+            )
+        )
+    return rows
+
+
+def _shorten(datum: Datum) -> Datum:
+    """Make it 300 bytes with its id and its tags."""
+    words = str(datum.data["body"]).split()
+    return datum.replace(data=datum.data | {"body": " ".join(words[:7])})
+
+
+def _vacuum(path: str) -> int:
+    """The size of a closed file with no free pages."""
+    connection = apsw.Connection(path)
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    return os.path.getsize(path)
+
+
+async def _history(stores: Stores) -> list[Row]:
     """The bytes of a 50 KB record that is changed a little 200 times, against keeping each version whole."""
     say("  a large record's history on disk")
     path = stores.path("history")

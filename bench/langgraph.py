@@ -2,91 +2,110 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib.util
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from bench.measure import Draw, Row, awaits, compared, interleave, say
-from bench.plan import Plan
-from bench.puts import remember_block
-from bench.reads import draw_from
-from bench.record import samples
-from bench.stores import Stores, open_store
-from dgent import Universe, ids
+from bench.bare import LEVELS
+from bench.measure import Draw, Row
+from bench.record import Note, samples
+from bench.stores import Stores
+from dgent import Datum, ids
 
-_PRELOADED = 2_000
-_NAMESPACE = ("bench", "note")
+NAMESPACE = ("bench", "note")
+SAME, DEFAULTS = "LangGraph, same pragmas", "LangGraph, its defaults"
+
+_AT_ONCE = 5_000  # operations in a batch; of more it makes a statement with too many parameters
+_INSTALLED = all(map(importlib.util.find_spec, ("langgraph", "aiosqlite")))
+
+SKIPPED = [] if _INSTALLED else [Row("LangGraph", verdict="skipped: pip install 'dgent[bench]' brings it")]
+"""The row that says so when LangGraph is not installed."""
 
 
-async def against_langgraph(plan: Plan, stores: Stores) -> list[Row]:
-    """Put at its own durability, and get."""
-    if importlib.util.find_spec("langgraph") is None or importlib.util.find_spec("aiosqlite") is None:
-        reason = "skipped: pip install 'dgent[bench]' brings langgraph-checkpoint-sqlite"
-        return [Row("LangGraph AsyncSqliteStore", verdict=reason)]
-    say("  LangGraph AsyncSqliteStore")
+Item = tuple[str, dict[str, Any]]
+"""The id and the content of a record."""
+
+
+class Peer:
+    """One of its stores; the calls of it that are measured."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    async def put(self, id: str, content: dict[str, Any]) -> None:
+        """One record."""
+        await self._store.aput(NAMESPACE, id, content)
+
+    async def put_together(self, items: Sequence[Item]) -> None:
+        """One task for each record; it writes what comes within a tick in one transaction."""
+        await asyncio.gather(*[self.put(*item) for item in items])
+
+    async def put_many(self, items: Sequence[Item]) -> None:
+        """In as large batches as it can take."""
+        from langgraph.store.base import PutOp
+
+        for first in range(0, len(items), _AT_ONCE):
+            await self._store.abatch([PutOp(NAMESPACE, *item) for item in items[first : first + _AT_ONCE]])
+
+    async def get(self, id: str) -> Any:
+        """One record."""
+        return await self._store.aget(NAMESPACE, id)
+
+
+async def open_peers(
+    stack: AsyncExitStack, stores: Stores, count: int, durability: str | None
+) -> dict[str, Peer]:
+    """Copies of a store of so many records: with dgent's pragmas, and as it is by default."""
+    if not _INSTALLED:
+        return {}
+    built = await stores.other("langgraph", count, _build)
+    chosen = {SAME: durability, DEFAULTS: None}
+    return {
+        name: await stack.enter_async_context(_open(stores.copy(built), level))
+        for name, level in chosen.items()
+    }
+
+
+@asynccontextmanager
+async def _open(path: str, durability: str | None) -> AsyncIterator[Peer]:
     from langgraph.store.sqlite.aio import AsyncSqliteStore
 
-    async with AsyncExitStack() as stack:
-        connection = AsyncSqliteStore.from_conn_string(stores.path("langgraph"))
-        theirs = await stack.enter_async_context(connection)
-        await theirs.setup()
-        settings = await _settings(theirs)
-        full = await stack.enter_async_context(open_store(stores.path("full"), "full"))
-        relaxed = await stack.enter_async_context(open_store(stores.path("relaxed"), "relaxed"))
-        keys = await _preload(full, theirs)
-        puts = {
-            "langgraph": awaits(theirs.aput, _draw_items(plan.puts)),
-            "full": remember_block(full, plan.puts),
-            "relaxed": remember_block(relaxed, plan.puts),
-        }
-        gets = {
-            "langgraph": awaits(lambda key: theirs.aget(_NAMESPACE, key), draw_from(keys, plan.gets)),
-            "dgent": awaits(full.get, draw_from(keys, plan.gets)),
-        }
-        put_times = await interleave(puts, plan.langgraph_rounds)
-        get_times = await interleave(gets, plan.langgraph_rounds * 10, pause_s=0)
-        await _stop(theirs)
-    return [
-        compared("LangGraph get", get_times, "dgent", "langgraph", at_least=20),
-        compared(f"LangGraph put ({settings}), dgent full", put_times, "full", "langgraph", at_least=5),
-        compared("LangGraph put, dgent relaxed", put_times, "relaxed", "langgraph", at_least=5),
-    ]
+    async with AsyncSqliteStore.from_conn_string(path) as store:
+        await store.setup()
+        if durability is not None:
+            for pragma in (
+                "journal_mode = WAL",
+                f"synchronous = {LEVELS[durability]}",
+                "cache_size = -16384",
+            ):
+                await store.conn.execute(f"PRAGMA {pragma}")
+        yield Peer(store)
+        task = getattr(store, "_task", None)
+        if task is not None:
+            task.cancel()  # or closing the loop would complain
 
 
-async def _settings(theirs: Any) -> str:
-    levels = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
-    async with theirs.conn.execute("PRAGMA journal_mode") as cursor:
-        (journal,) = await cursor.fetchone()
-    async with theirs.conn.execute("PRAGMA synchronous") as cursor:
-        (level,) = await cursor.fetchone()
-    return f"its own: journal {journal}, sync {levels[level]}"
+async def _build(path: str, count: int) -> None:
+    source = samples(3)
+    async with _open(path, None) as peer:
+        await peer.put_many([item(*sample) for sample in islice(source, count)])
 
 
-async def _stop(theirs: Any) -> None:
-    """End its background task, or closing the loop would complain."""
-    task = getattr(theirs, "_task", None)
-    if task is not None:
-        task.cancel()
+def item(value: Note, tags: frozenset[str]) -> Item:
+    """Return the id and the content of a record."""
+    return ids.new_id(), dataclasses.asdict(value) | {"tags": sorted(tags)}
 
 
-def _content(value: Any, tags: frozenset[str]) -> dict[str, Any]:
-    return dataclasses.asdict(value) | {"tags": sorted(tags)}
+def items_of(datums: Sequence[Datum]) -> list[Item]:
+    """Return ids and contents of the same records."""
+    return [(each.id, each.data | {"tags": sorted(each.tags)}) for each in datums]
 
 
-async def _preload(ours: Universe, theirs: Any) -> list[str]:
-    from langgraph.store.base import PutOp
-
-    keys, operations = [], []
-    for value, tags in islice(samples(3), _PRELOADED):
-        stored = await ours.remember(value, tags=tags)
-        keys.append(stored.id)
-        operations.append(PutOp(_NAMESPACE, stored.id, _content(value, tags)))
-    await theirs.abatch(operations)
-    return keys
-
-
-def _draw_items(count: int) -> Draw:
-    source = samples(1)
-    return lambda: [(_NAMESPACE, ids.new_id(), _content(*sample)) for sample in islice(source, count)]
+def draw_items(count: int, seed: int = 1) -> Draw:
+    """The next records, made before the clock starts."""
+    source = samples(seed)
+    return lambda: [item(*sample) for sample in islice(source, count)]

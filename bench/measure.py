@@ -7,7 +7,7 @@ import dataclasses
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 Block = Callable[[], Awaitable[float]]
@@ -39,6 +39,8 @@ class Row:
     ours: float | None = None
     verdict: str = ""
     unit: str = "×"
+    base_cpu: float | None = None  # microseconds of the processor, in all threads
+    cpu: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,41 +51,58 @@ class Growth:
     at: dict[str, float]
 
 
-def calls(call: Callable[..., object], draw: Draw) -> Block:
-    """A block of plain calls, one after another."""
+class Took(float):
+    """Microseconds of one operation on the clock; `cpu` has those of the processor, in all threads."""
 
-    async def block() -> float:
+    cpu: float
+
+    def __new__(cls, wall: float, cpu: float) -> Took:
+        took = super().__new__(cls, wall)
+        took.cpu = cpu
+        return took
+
+
+class Stopwatch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._busy, self._began = process_time(), perf_counter()
+
+    def each(self, operations: int) -> Took:
+        """Return what one of so many operations took."""
+        wall, cpu = perf_counter() - self._began, process_time() - self._busy
+        return Took(wall / operations * 1e6, cpu / operations * 1e6)
+
+
+def calls(call: Callable[..., object], draw: Draw, each: int = 1) -> Block:
+    """A block of plain calls, one after another; each of them does `each` operations."""
+
+    async def block() -> Took:
         batch = draw()
-        began = perf_counter()
+        watch = Stopwatch()
         for arguments in batch:
             call(*arguments)
-        return (perf_counter() - began) / len(batch) * 1e6
+        return watch.each(len(batch) * each)
 
     return block
 
 
-def awaits(call: Callable[..., Awaitable[object]], draw: Draw) -> Block:
-    """A block of awaited calls, one after another."""
+def awaits(call: Callable[..., Awaitable[object]], draw: Draw, each: int = 1) -> Block:
+    """A block of awaited calls, one after another; each of them does `each` operations."""
 
-    async def block() -> float:
+    async def block() -> Took:
         batch = draw()
-        began = perf_counter()
+        watch = Stopwatch()
         for arguments in batch:
             await call(*arguments)
-        return (perf_counter() - began) / len(batch) * 1e6
+        return watch.each(len(batch) * each)
 
     return block
 
 
 def timed(call: Callable[[], Awaitable[object]]) -> Block:
     """A block of one awaited call."""
-
-    async def block() -> float:
-        began = perf_counter()
-        await call()
-        return (perf_counter() - began) * 1e6
-
-    return block
+    return awaits(call, lambda: [()])
 
 
 async def interleave(
@@ -124,6 +143,8 @@ def compared(
         statistics.median(times[base]),
         statistics.median(times[ours]),
         verdict(middle, low, high, at_most, at_least),
+        base_cpu=_cpu(times[base]),
+        cpu=_cpu(times[ours]),
     )
 
 
@@ -153,6 +174,16 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, middle, high
+
+
+def cpu_of(times: Times) -> Times:
+    """Return the microseconds of the processor instead of those on the clock."""
+    return {name: [took.cpu for took in taken if isinstance(took, Took)] for name, taken in times.items()}
+
+
+def _cpu(values: Sequence[float]) -> float | None:
+    found = cpu_of({"": values})[""]
+    return statistics.median(found) if found else None
 
 
 def _best_tenth(values: Sequence[float]) -> float:

@@ -12,19 +12,30 @@ class Plan:
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     rounds: int = 30  # interleaved rounds of writing
     read_rounds: int = 500  # of reading; its blocks are short, so that few of them are interrupted
-    puts: int = 150  # in a block; about two checkpoints' worth
+    puts: int = 150  # in a block
     batches: int = 6  # of 64 tasks, in a block
+    stream: int = 1_000  # puts in a block beside a bare table; so many that deferred work falls due in it
+    groups: int = 16  # of 64 tasks, in such a block
+    peer_rounds: int = 15  # beside a bare table and LangGraph
     many: int = 100_000
     many_rounds: int = 5
     gets: int = 25
     queries: int = 2
     starts: int = 15  # of a Python process
     langgraph_rounds: int = 10
+    paused: int = 1_000_000  # records in the store whose puts are timed one by one
+    singles: int = 20_000  # such puts, in one stream
+    pause_rounds: int = 5
     crumbs: tuple[int, int, int] = (1_000, 10_000, 100_000)
     queue: int = 5_000  # crumbs that many processes take
     takers: int = 16
     edits: int = 10_000  # of one memory document
     documents: int = 1_000
+
+    @property
+    def middle(self) -> int:
+        """The size of the stores that most work is measured in."""
+        return self.sizes[len(self.sizes) // 2]
 
 
 QUICK = Plan(
@@ -37,6 +48,12 @@ QUICK = Plan(
     many_rounds=3,
     starts=5,
     langgraph_rounds=3,
+    paused=100_000,
+    pause_rounds=2,
+    singles=10_000,
+    stream=300,
+    groups=8,
+    peer_rounds=5,
     crumbs=(500, 2_000, 8_000),
     queue=400,
     takers=4,

@@ -2,89 +2,101 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from bench.measure import Block, Draw, Row, awaits, calls, compared, interleave, say
+from bench.bare import Bare, Tagged
+from bench.langgraph import SKIPPED, draw_items, open_peers
+from bench.measure import Block, Draw, Row, awaits, calls, compared, interleave, say, timed
 from bench.plan import Plan, size_text
-from bench.raw import Raw
-from bench.record import KINDS, SCHEMA, TOPICS, Note
+from bench.record import KINDS, SCHEMA, TOPICS
 from bench.stores import Stores, open_store
 from dgent import Query, Universe
 
 NEWEST = 50
+IDS = 5_000
+_NEWEST_FIRST = Query(schema=SCHEMA.name, limit=NEWEST)
+_IN_ORDER = Query(schema=SCHEMA.name, order_by="kind", limit=NEWEST)
 CHECKED = (TOPICS[0], KINDS[0], NEWEST)
 
 
 async def gets(plan: Plan, stores: Stores) -> list[Row]:
     """By id, one after another, in a store of the middle size."""
-    path = await stores.sized(plan.sizes[len(plan.sizes) // 2])
+    path, bare_path = await stores.sized(plan.middle), await stores.bare(plan.middle)
     say("  get by id")
-    raw = Raw(path, "full")
-    ids = some_ids(raw)
-    async with open_store(path, "full") as universe:
+    async with AsyncExitStack() as stack:
+        bare = Bare(bare_path, "full")
+        stack.callback(bare.close)
+        universe = await stack.enter_async_context(open_store(path, "full"))
+        peers = await open_peers(stack, stores, plan.middle, "full")
+        ids = bare.some_ids(IDS)
         systems = {
-            "raw": calls(raw.get, draw_from(ids, plan.gets)),
-            "whole row": calls(raw.get_all, draw_from(ids, plan.gets)),
+            "bare": calls(bare.get, draw_from(ids, plan.gets)),
             "dgent": awaits(universe.get, draw_from(ids, plan.gets)),
             "datum": awaits(partial(universe.get, raw=True), draw_from(ids, plan.gets)),
         }
         times = await interleave(systems, plan.read_rounds, pause_s=0)
-    raw.close()
+        keys = draw_items(IDS)()
+        beside = {"dgent": systems["dgent"]}
+        for name, peer in peers.items():
+            await peer.put_many(keys)
+            beside[name] = awaits(peer.get, draw_from([id for id, _ in keys], plan.gets))
+        peer_times = await interleave(beside, plan.langgraph_rounds * 5, pause_s=0)
     return [
-        compared("get by id", times, "dgent", "raw", 2.5),
-        compared("  against raw that fetches the whole row", times, "dgent", "whole row"),
-        compared("  u.get(raw=True) against that", times, "datum", "whole row"),
+        compared("get by id, against a bare table", times, "dgent", "bare", 2.5),
+        compared("  u.get(raw=True) against it", times, "datum", "bare"),
+        *(compared(f"  against {name}", peer_times, "dgent", name, at_least=20) for name in peers),
+        *SKIPPED,
     ]
 
 
 async def scans(plan: Plan, stores: Stores) -> list[Row]:
     """Schema + tag + declared field, newest 50, in the two largest stores."""
-    paths = {size_text(size): await stores.sized(size) for size in plan.sizes[-2:]}
     say(f"  newest {NEWEST} by schema, tag and field")
-    raws: dict[str, Raw] = {}
-    universes: dict[str, Universe] = {}
     systems: dict[str, Block] = {}
-    for size, path in paths.items():
-        raw = raws[size] = Raw(path, "full")
-        raw.add_side()
-        universe = universes[size] = await open_store(path, "full")
-        await check_answers(universe, raw.newest(*CHECKED))
-        systems[f"raw {size}"] = calls(raw.newest, draw_pairs(plan.queries))
-        systems[f"dgent {size}"] = query_block(universe, plan.queries)
-        systems[f"datum {size}"] = query_block(universe, plan.queries, raw=True)
-    times = await interleave(systems, plan.read_rounds, pause_s=0)
-    for size in paths:
-        await universes[size].close()
-        raws[size].close()
+    ordered: dict[str, Block] = {}
+    async with AsyncExitStack() as stack:
+        for count in plan.sizes[-2:]:
+            size, path = size_text(count), await stores.sized(count)
+            bare = Bare(stores.copy(await stores.bare(count)), "full")
+            stack.callback(bare.close)
+            bare.add_index()
+            universe = await stack.enter_async_context(open_store(path, "full"))
+            await check_answers(universe, bare.newest(*CHECKED))
+            systems[f"bare {size}"] = calls(bare.newest, draw_pairs(plan.queries))
+            systems[f"dgent {size}"] = query_block(universe, plan.queries)
+            systems[f"datum {size}"] = query_block(universe, plan.queries, raw=True)
+            ordered[f"newest {size}"] = timed(partial(universe.recall, _NEWEST_FIRST))
+            ordered[f"ordered {size}"] = timed(partial(universe.recall, _IN_ORDER))
+        times = await interleave(systems, plan.read_rounds, pause_s=0)
+        ordered_times = await interleave(ordered, plan.read_rounds // 5, pause_s=0)
     rows = []
-    for size in paths:
+    sizes = [size_text(count) for count in plan.sizes[-2:]]
+    for size in sizes:
         work = f"schema + tag + field, newest {NEWEST}, {size}"
-        rows.append(compared(work, times, f"dgent {size}", f"raw {size}", 1.5))
-        rows.append(compared("  the same with raw=True", times, f"datum {size}", f"raw {size}"))
-    if len(paths) == 2:
-        small, large = paths
+        rows.append(compared(work, times, f"dgent {size}", f"bare {size}", 1.5))
+        rows.append(compared("  the same with raw=True", times, f"datum {size}", f"bare {size}"))
+        work = f"{NEWEST} in the order of a declared field, against newest first, {size}"
+        rows.append(compared(work, ordered_times, f"ordered {size}", f"newest {size}", 2.0))
+    if len(sizes) == 2:
+        small, large = sizes
         rows.append(compared(f"  {large} against {small}", times, f"dgent {large}", f"dgent {small}", 2.0))
     return rows
 
 
 def query_block(universe: Universe, count: int, raw: bool = False) -> Block:
     """Queries with a tag and a value of their own; writing the query down is part of the work."""
-
-    def query(tag: str, kind: str, limit: int) -> Any:
-        wanted = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=limit)
-        return universe.query(wanted, raw=True) if raw else universe.recall(wanted)
-
-    return awaits(query, draw_pairs(count))
+    return awaits(partial(query_newest, universe, raw=raw), draw_pairs(count))
 
 
-def some_ids(raw: Raw) -> list[str]:
-    """Random ids of a store."""
-    choose = random.Random(5)
-    picked = [(choose.randrange(1, raw.dk + 1),) for _ in range(5_000)]
-    return [id for (id,) in raw.many("SELECT id FROM datum WHERE dk = ?", picked)]
+async def query_newest(universe: Universe, tag: str, kind: str, limit: int, raw: bool = False) -> Any:
+    """The newest records with a tag and a kind."""
+    wanted = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=limit)
+    return await (universe.query(wanted, raw=True) if raw else universe.recall(wanted))
 
 
 def draw_from(ids: Sequence[str], count: int) -> Draw:
@@ -99,9 +111,10 @@ def draw_pairs(count: int) -> Draw:
     return lambda: [(choose.choice(TOPICS), choose.choice(KINDS), NEWEST) for _ in range(count)]
 
 
-async def check_answers(universe: Universe, expected: Sequence[tuple[str, int, str, Note]]) -> None:
-    """Refuse to compare unless dgent finds for CHECKED what the raw side found."""
-    tag, kind, limit = CHECKED
-    query = Query(schema=SCHEMA.name, tags=frozenset((tag,)), where={"kind": kind}, limit=limit)
-    found = await universe.recall(query)
-    assert [(c.id, c.value) for c in found] == [(row[0], row[3]) for row in expected], "both find the same"
+async def check_answers(universe: Universe, expected: Sequence[tuple[str, Tagged]]) -> None:
+    """Refuse to compare unless dgent finds for CHECKED what the base found."""
+    found = [
+        (crystal.id, Tagged(**dataclasses.asdict(crystal.value), tags=tuple(sorted(crystal.tags))))
+        for crystal in await query_newest(universe, *CHECKED)
+    ]
+    assert found == expected, "both find the same"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 
 import dgent
+from bench.bare import Bare
 from bench.measure import say
-from bench.raw import Raw
 from bench.record import SCHEMA, datums
-from dgent import Universe
+from dgent import Datum, Universe
 
 CHUNK = 20_000
 VERSIONED = [f"versioned-{n}" for n in range(200)]  # in every store, each with so many versions:
@@ -25,7 +27,8 @@ class Stores:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dgent-bench-"))
         self.second_seq = 0  # the commit after which the records of VERSIONED had two versions
-        self._made: dict[int, Path] = {}
+        self._made: dict[int, str] = {}
+        self._others: dict[tuple[str, int], str] = {}
         self._copies = 0
 
     def __enter__(self) -> Stores:
@@ -51,33 +54,52 @@ class Stores:
         """A closed store of so many records (and a few with history), for reading."""
         if count not in self._made:
             self._made[count] = await self._build(count)
-        return str(self._made[count])
+        return self._made[count]
 
-    async def _build(self, count: int) -> Path:
+    async def bare(self, count: int) -> str:
+        """A bare table with the same records, closed."""
+        return _twin(await self.sized(count))
+
+    async def other(self, name: str, count: int, build: Callable[[str, int], Awaitable[None]]) -> str:
+        """A closed file of so many records that another system builds, once."""
+        if (name, count) not in self._others:
+            path = self._others[name, count] = self.path(name)
+            await build(path, count)
+        return self._others[name, count]
+
+    async def _build(self, count: int) -> str:
         smaller = max((n for n in self._made if n < count), default=0)
-        target = self.folder / f"store-{count}.db"
+        target = str(self.folder / f"store-{count}.db")
         if smaller:
             shutil.copyfile(self._made[smaller], target)
-        began = time.perf_counter()
-        async with open_store(str(target), "relaxed") as universe:
+            shutil.copyfile(_twin(self._made[smaller]), _twin(target))
+        took = 0.0
+        bare = Bare(_twin(target), "relaxed")
+        async with open_store(target, "relaxed") as universe:
             if not smaller:
-                await self._add_versioned(universe)
+                bare.put_many(await self._add_versioned(universe))
             for first in range(smaller, count, CHUNK):
                 batch = datums(first, min(CHUNK, count - first), first)
+                began = time.perf_counter()
                 await universe.put_many(batch)
-        took = time.perf_counter() - began
+                took += time.perf_counter() - began
+                bare.put_many(batch)
+        bare.close()
         per_row = took / (count - smaller) * 1e6
-        size = target.stat().st_size / 1e6
+        size = os.path.getsize(target) / 1e6
         say(f"  built {count:,} records ({size:.0f} MB): {took:.1f} s, {per_row:.0f} µs a record")
         return target
 
-    async def _add_versioned(self, universe: Universe) -> None:
-        made = datums(-1, len(VERSIONED))
+    async def _add_versioned(self, universe: Universe) -> list[Datum]:
+        """Put the oldest records of all, each some times; their last versions."""
+        made = datums(-1, len(VERSIONED), -len(VERSIONED))
         batch = [datum.replace(id=id) for id, datum in zip(VERSIONED, made, strict=True)]
         for version in range(1, VERSIONS + 1):
-            await universe.put_many([d.replace(data=d.data | {"attempts": 10 + version}) for d in batch])
+            batch = [datum.replace(data=datum.data | {"attempts": 10 + version}) for datum in batch]
+            await universe.put_many(batch)
             if version == 2:
                 self.second_seq = await universe.seq()
+        return batch
 
 
 def open_store(path: str, durability: str) -> Universe:
@@ -87,12 +109,5 @@ def open_store(path: str, durability: str) -> Universe:
     return universe
 
 
-def check_same(raw_path: str, raw_id: str, path: str, id: str) -> None:
-    """Refuse to compare unless both sides wrote the same for the same sample."""
-    sides = []
-    for where, which in ((raw_path, raw_id), (path, id)):
-        raw = Raw(where, "relaxed")
-        sides.append(raw.written(which))
-        raw.close()
-    if sides[0] != sides[1]:
-        raise AssertionError(f"the raw side does not write what dgent writes:\n{sides[0]}\n{sides[1]}")
+def _twin(path: str) -> str:
+    return f"{path}.bare"

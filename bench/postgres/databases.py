@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import AsyncExitStack
 from types import TracebackType
 
 import asyncpg
 
 import dgent
 from bench.measure import say
+from bench.postgres.bare import fill
 from bench.record import SCHEMA, datums
 from bench.stores import CHUNK
 from dgent import Universe
@@ -27,7 +29,7 @@ SETTINGS = {
 
 
 class Databases:
-    """The server of a run. Every database holds one universe, or what another system makes in it."""
+    """The server of a run. Databases hold a universe and a bare table, or what another system makes."""
 
     def __init__(self) -> None:
         self.server = Server(SETTINGS)
@@ -69,11 +71,18 @@ class Databases:
         name = f"sized_{count}"
         base = self._made.get(smaller, "template1")
         await self._run(f"CREATE DATABASE {name} TEMPLATE {base} STRATEGY FILE_COPY")
-        began = time.perf_counter()
-        async with open_postgres(self.url(name)) as universe:
+        took = 0.0
+        async with AsyncExitStack() as stack:
+            universe = await stack.enter_async_context(open_postgres(self.url(name)))
+            connection = await asyncpg.connect(self.url(name))
+            stack.push_async_callback(connection.close)
             for first in range(smaller, count, CHUNK):
-                await universe.put_many(datums(first, min(CHUNK, count - first), first))
-        per_row = (time.perf_counter() - began) / (count - smaller) * 1e6
+                batch = datums(first, min(CHUNK, count - first), first)
+                began = time.perf_counter()
+                await universe.put_many(batch)
+                took += time.perf_counter() - began
+                await fill(connection, batch, first)
+        per_row = took / (count - smaller) * 1e6
         await self._run("VACUUM (FREEZE, ANALYZE)", "CHECKPOINT", database=name)
         size = await self._value(f"SELECT pg_database_size('{name}')") / 1e6
         say(f"  built {count:,} records ({size:.0f} MB): {per_row:.0f} µs a record")

@@ -4,83 +4,67 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from functools import partial
-from statistics import median
-from typing import Any
 
-from bench.measure import Block, Row, awaits, compared, interleave, quartiles, say
+from bench.measure import Block, Row, awaits, compared, interleave, say
 from bench.plan import Plan, size_text
+from bench.postgres import langgraph
+from bench.postgres.bare import BarePostgres
 from bench.postgres.databases import Databases, open_postgres
-from bench.postgres.processes import PROCESSES, Team, by_tasks, warm_up
-from bench.postgres.raw import RawPostgres, check_same
-from bench.puts import TASKS, draw_groups, per_task
-from bench.reads import CHECKED, NEWEST, check_answers, draw_from, draw_pairs, query_block
-from bench.record import Note, samples
-
-_IDS = 5_000
+from bench.processes import PROCESSES, measure_teams, per_second, warm_up
+from bench.puts import TASKS, Put, by_tasks, draw_groups
+from bench.reads import CHECKED, IDS, NEWEST, check_answers, draw_from, draw_pairs, query_block
 
 
 async def together(plan: Plan, databases: Databases) -> list[Row]:
-    """64 tasks put at the same time; the raw side commits 64 rows in one transaction."""
+    """64 tasks put at the same time, into a database each; the bare table gets 64 rows in one transaction."""
     say(f"  Postgres put, {TASKS} tasks at once")
     base = await databases.sized(plan.sizes[0])
-    raw_url, url = await databases.copy(base), await databases.copy(base)
-    await _check_sides(raw_url, url)
-    raw = await RawPostgres.open(raw_url, apart=1)
-    async with open_postgres(url) as universe:
-        await warm_up(raw.put_together)
-        await warm_up(by_tasks(universe))
-        systems = {
-            "raw": per_task(awaits(raw.put_together, draw_groups(plan.batches))),
-            "dgent": per_task(awaits(by_tasks(universe), draw_groups(plan.batches))),
-        }
-        times = await interleave(systems, plan.rounds, warm=2)
-    await raw.close()
-    return [compared(f"Postgres put, {TASKS} tasks at once", times, "dgent", "raw", 1.4)]
+    async with AsyncExitStack() as stack:
+        bare = await BarePostgres.open(await databases.copy(base))
+        stack.push_async_callback(bare.close)
+        universe = await stack.enter_async_context(open_postgres(await databases.copy(base)))
+        puts: dict[str, Put] = {"bare": bare.put_together, "dgent": by_tasks(universe)}
+        peer = await langgraph.open_peer(stack, databases)
+        if peer is not None:
+            await langgraph.preload(peer, plan.sizes[0])
+            puts["langgraph"] = langgraph.by_tasks(peer)
+        for put in puts.values():
+            await warm_up(put)
+        systems = {name: awaits(put, draw_groups(plan.groups), TASKS) for name, put in puts.items()}
+        times = await interleave(systems, plan.peer_rounds, warm=2)
+    work = f"Postgres put, {TASKS} tasks at once"
+    rows = [compared(f"{work}, against a bare table", times, "dgent", "bare")]
+    if peer is not None:
+        rows.append(compared("  against LangGraph, its defaults", times, "dgent", "langgraph", at_least=1))
+    return rows
 
 
 async def processes(plan: Plan, databases: Databases) -> list[Row]:
-    """The same by eight processes at once, each side in a database of its own."""
+    """The same by eight processes at once."""
     say(f"  Postgres put, {PROCESSES} processes")
     base = await databases.sized(plan.sizes[0])
-    async with AsyncExitStack() as stack:
-        systems: dict[str, Block] = {}
-        for system in ("raw", "dgent"):
-            team = Team(system, await databases.copy(base), plan.batches)
-            systems[system] = (await stack.enter_async_context(team)).block
-        times = await interleave(systems, plan.rounds // 2, warm=2)
-    reached = {name: [1e6 / took for took in taken] for name, taken in times.items()}
-    low, middle, high = quartiles(reached["dgent"])
-    return [
-        compared(f"Postgres put, {PROCESSES} processes of {TASKS} tasks", times, "dgent", "raw"),
-        Row(
-            "  that is, of all processes together",
-            measured=middle,
-            low=low,
-            high=high,
-            base=median(reached["raw"]),
-            ours=middle,
-            unit="puts/s",
-        ),
-    ]
+    times = await measure_teams({name: await databases.copy(base) for name in ("bare", "dgent")}, plan)
+    work = f"Postgres put, {PROCESSES} processes of {TASKS} tasks, against a bare table"
+    return [compared(work, times, "dgent", "bare"), per_second("  of all processes together", times)]
 
 
 async def gets(plan: Plan, databases: Databases) -> list[Row]:
     """By id, one after another, in a universe of the middle size."""
-    url = databases.url(await databases.sized(plan.sizes[len(plan.sizes) // 2]))
+    url = databases.url(await databases.sized(plan.middle))
     say("  Postgres get by id")
-    raw = await RawPostgres.open(url)
-    ids = await raw.some_ids(_IDS)
+    bare = await BarePostgres.open(url)
+    ids = await bare.some_ids(IDS)
     async with open_postgres(url) as universe:
         systems = {
-            "raw": awaits(raw.get, draw_from(ids, plan.gets)),
+            "bare": awaits(bare.get, draw_from(ids, plan.gets)),
             "dgent": awaits(universe.get, draw_from(ids, plan.gets)),
             "datum": awaits(partial(universe.get, raw=True), draw_from(ids, plan.gets)),
         }
         times = await interleave(systems, plan.read_rounds, warm=20, pause_s=0)
-    await raw.close()
+    await bare.close()
     return [
-        compared("Postgres get by id", times, "dgent", "raw", 1.5),
-        compared("  the same with raw=True", times, "datum", "raw"),
+        compared("Postgres get by id", times, "dgent", "bare", 1.5),
+        compared("  the same with raw=True", times, "datum", "bare"),
     ]
 
 
@@ -91,11 +75,11 @@ async def scans(plan: Plan, databases: Databases) -> list[Row]:
     systems: dict[str, Block] = {}
     async with AsyncExitStack() as stack:
         for size, url in urls.items():
-            raw = await RawPostgres.open(url)
-            stack.push_async_callback(raw.close)
+            bare = await BarePostgres.open(url)
+            stack.push_async_callback(bare.close)
             universe = await stack.enter_async_context(open_postgres(url))
-            await check_answers(universe, await raw.newest(*CHECKED))
-            systems[f"raw {size}"] = awaits(raw.newest, draw_pairs(plan.queries))
+            await check_answers(universe, await bare.newest(*CHECKED))
+            systems[f"bare {size}"] = awaits(bare.newest, draw_pairs(plan.queries))
             systems[f"dgent {size}"] = query_block(universe, plan.queries)
         times = await interleave(systems, plan.read_rounds // 2, warm=20, pause_s=0)
     return [
@@ -103,23 +87,8 @@ async def scans(plan: Plan, databases: Databases) -> list[Row]:
             f"Postgres schema + tag + field, newest {NEWEST}, {size}",
             times,
             f"dgent {size}",
-            f"raw {size}",
+            f"bare {size}",
             1.5,
         )
         for size in urls
     ]
-
-
-async def _check_sides(raw_url: str, url: str) -> None:
-
-    value, tags = next(samples(0))
-    raw, ours = await RawPostgres.open(raw_url, apart=2), await RawPostgres.open(url)
-    (raw_id,) = await raw.put_together([(value, tags)])
-    async with open_postgres(url) as universe:
-        stored = await universe.remember(value, tags=tags)
-    await check_same(raw, raw_id, ours, stored.id)
-    async with open_postgres(raw_url) as universe:
-        found: Any = await universe.get(raw_id)
-        assert isinstance(found.value, Note) and found.value == value, "dgent reads what the raw side wrote"
-    await raw.close()
-    await ours.close()

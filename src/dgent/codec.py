@@ -65,14 +65,19 @@ def _walk(value: Any, depth: int, enc_hook: Any) -> Any:
 
 
 def _walk_dict(value: dict[Any, Any], depth: int, enc_hook: Any) -> dict[str, Any]:
-    out = {}
+    out = value.copy()
     for key, item in value.items():
         if type(key) is not str:
             raise _bad(f"has the key {key!r}, which is not text", "keys of stored maps are texts")
         kind = type(item)
-        if (item.isascii() if kind is str else kind is bool or item is None) and key.isascii():
-            out[key] = item  # most of what is ever stored, without another call
-            continue
+        if key.isascii() and (
+            (kind is str and item.isascii())
+            or kind is bool
+            or item is None
+            or (kind is int and _INT_MIN <= item <= _INT_MAX)
+            or (kind is float and isfinite(item))
+        ):
+            continue  # most of what is ever stored: it is in the copy already
         try:
             if not key.isascii():
                 _check_text(key)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dgent.store.backend import Backend
 from dgent.store.registry import ENGINES, backend_for
+from dgent.store.sqlite import kernel
 from dgent.testing.scramble import scramble
 
 
@@ -32,6 +34,8 @@ class Column(NamedTuple):
         options = dict(self.setting.options)
         if self.wrapped:
             options["wrap"] = scramble
+        # Some with every commit, some never: programs must not notice when index entries are moved.
+        kernel.MOVE_AT = random.choice((1, 3, 20, 256))
         return backend_for(self.setting.url(folder), **options)
 
 

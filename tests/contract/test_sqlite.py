@@ -16,6 +16,7 @@ from dgent.store.backend import Declaration, Delete, Put, StoredView
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.testing.contract import Steps, commit, find_ids, put, record, typed_record
 from tests.contract.reads import READS, comparable, fill_up
+from tests.fault.check import move_entries
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ INSERT INTO commits (seq, at, author, kind, ops, trail)
 
 async def test_rows_of_another_trail_are_invisible_to_every_read(store: SQLiteBackend) -> None:
     await fill_up(store)
+    await move_entries(store)
     before = {name: comparable(await read(store)) for name, read in READS.items()}
     connection = apsw.Connection(store.path)
     connection.execute("BEGIN IMMEDIATE")
@@ -140,6 +142,7 @@ async def test_a_replaced_index_leaves_nothing_behind(store: SQLiteBackend) -> N
     while await store.fill("note", Steps(3)):
         pass
     await store.drop_index("note", "number")
+    await move_entries(store)
     connection = apsw.Connection(store.path)
     versions = connection.execute("SELECT DISTINCT iv FROM ix").fetchall()
     strays = connection.execute("SELECT count(*) FROM entry WHERE ix NOT IN (SELECT ix FROM ix)").fetchall()

@@ -15,6 +15,7 @@ import pytest
 import dgent
 from dgent.store.backend import Check, Commit, Committed, Delete, Put, Written
 from dgent.store.engine.commit import prepare
+from tests.fault.check import move_entries
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ async def test_a_group_sees_its_own_commits(tmp_path: Path, durability: str) -> 
         assert [each.rev for each in (await u.get("two"), await u.get("three"))] == [20, 3]
         assert len(await u.history("two")) == 20
         assert await u.count(schema="note", where={"size": won[0].value.size}) >= 1
+        await move_entries(u.backend)
     found = apsw.Connection(str(tmp_path / "a.db"))
     assert found.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     # Every entry has its live row, and every live row stands in its schema's stream exactly once.

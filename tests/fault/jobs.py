@@ -19,7 +19,7 @@ from dgent.store.backend import Delete, Put
 from dgent.store.engine import prune
 from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite import shared, writer
+from dgent.store.sqlite import kernel, shared, writer
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.upgrade import Step
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
@@ -55,6 +55,7 @@ def scribble(path: str, name: str, durability: str) -> None:
     """Write everything there is to write until killed, saying so after each call has returned."""
     # Checkpoints every few commits, so that many kills hit one.
     writer.GROWN_PAGES = 30
+    kernel.MOVE_AT = random.choice((2, 10, 256))  # and many hit a move of index entries
     shared.SCRUB_S = 0.1
     asyncio.run(_scribble(path, name, durability))
 

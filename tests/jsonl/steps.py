@@ -116,6 +116,15 @@ async def redact(store: JSONLBackend) -> None:
     await store.forget(["secret", "1.secret"], "tester", None)
 
 
+async def repeat(store: JSONLBackend) -> None:
+    """Write again what must be found nowhere later, in commits over several files."""
+    for n in range(3):
+        told = {"text": f"the-secret-word-3141592653 again {n}"}
+        await put(
+            store, typed_record("secret", data=told), typed_record("1.secret", data=told, schema="1note")
+        )
+
+
 async def write(store: JSONLBackend) -> None:
     """Some commits, so that there is something to do at the end."""
     for n in range(3):
@@ -134,6 +143,7 @@ JOBS = {
     "compact": compact,
     "thin": thin,
     "redact": redact,
+    "repeat": repeat,
     "write": write,
     "batch": write,
     "on_close": write,

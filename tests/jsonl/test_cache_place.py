@@ -19,6 +19,7 @@ from dgent.config.places import machine_key
 from dgent.errors import Busy, DgentError, StorageFull
 from dgent.store.jsonl import backend
 from dgent.testing.contract import find_ids, put, record, typed_record
+from tests.fault.check import move_entries
 from tests.fault.test_full_disk import Disk, mount_ext4
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 
@@ -181,6 +182,7 @@ async def test_a_cache_that_is_damaged_while_it_is_open(folder: Path) -> None:
 async def test_wrong_index_entries_are_repaired(folder: Path, sql: str) -> None:
     async with opened(folder) as store:
         await put(store, *(typed_record(f"r{n}", n) for n in range(5)))
+        await move_entries(store)
         connection = apsw.Connection(str(folder / ".cache" / "cache.db"))
         connection.execute(sql)
         connection.close()

@@ -19,8 +19,8 @@ from dgent.errors import Conflict, DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
-from dgent.store.jsonl.damage import DAMAGED
 from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
+from dgent.store.jsonl.scan import DAMAGED
 from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
 from dgent.verbs.context import Context
 from dgent.verbs.store.jsonl import CheckFolder, check

@@ -106,6 +106,23 @@ async def test_what_was_forgotten_is_nowhere_after_a_kill(origin: Path, tmp_path
         shutil.rmtree(folder)
 
 
+async def test_what_a_killed_writer_left_is_forgotten_too(origin: Path, tmp_path: Path) -> None:
+    seen = set()
+    for folder in _at_steps("kill", "repeat", origin, tmp_path / "runs"):
+        async with opened(folder) as store:
+            seen |= {kind for _, _, kind in await odd(store)}
+            assert (await store.forget(["secret", "1.secret"], "tester", None)).erased, folder.name
+            assert await odd(store) == [], folder.name
+        places = [path for path in folder.rglob("*") if path.is_file() and SECRET in path.read_bytes()]
+        assert not places, f"{folder.name}: {places}"
+        without_cache(folder)
+        async with opened(folder) as store:
+            assert await store.get("secret") is None, folder.name
+            assert await store.get("1.secret") is None, folder.name
+        shutil.rmtree(folder)
+    assert EVERY > 1 or seen == {"incomplete commit"}
+
+
 # -- errors -------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from dgent.store.sqlite import inspect as health
 from dgent.store.sqlite import shared
 from dgent.store.upkeep import Finding, Upkeep, upkeep_of
 from tests.exchange import worker
-from tests.fault.check import check_store
+from tests.fault.check import check_store, move_entries
 
 Datum = dgent.Datum
 
@@ -183,6 +183,7 @@ async def test_an_index_that_needs_a_program(u: dgent.Universe) -> None:
 
 
 async def test_a_damaged_file(u: dgent.Universe, path: Path) -> None:
+    await move_entries(u.backend)
     tamper(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     ((root,),) = apsw.Connection(str(path)).execute("SELECT rootpage FROM sqlite_schema WHERE name = 'entry'")
     await u.close()
@@ -214,6 +215,7 @@ async def test_a_damaged_file(u: dgent.Universe, path: Path) -> None:
     ],
 )
 async def test_indexes_that_do_not_fit_the_rows(u: dgent.Universe, path: Path, sql: str) -> None:
+    await move_entries(u.backend)
     await u.close()
     tamper(path, sql)
     async with dgent.open(f"sqlite:///{path}") as again:

@@ -380,7 +380,7 @@ class Cupboard:
         The agent holds it until it is finished or released. With `lease_s` the claim expires after so many
         seconds, unless `heartbeat` renews it; then it can be taken again. `crumb.token` grows each time.
         """
-        await self._ready()
+        self._check_attached()
         return await queue.take(self, agent, lease_s, filters)
 
     async def heartbeat(self, crumb: Crumb | str, agent: str, *, lease_s: float = LEASE_S) -> datetime | None:

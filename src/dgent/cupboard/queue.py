@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dgent import clock
@@ -24,16 +25,19 @@ from dgent.cupboard.lease import (
 )
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
-from dgent.cupboard.tables.filter import read_filter, take_page
+from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
+    from dgent.universe.universe import Universe
 
-FIRST, WIDEST = 4, 64  # ready crumbs that a claim chooses from at first, and at most after conflicts
+WIDER, WIDEST = 16, 64  # a claim reads one ready crumb; after each conflict so many times more, at most 64
+SOME = 50  # ready crumbs that are read at first to find one that passes a filter
 PAGE = 500
+LEASED = 100  # leased crumbs that are read at once
 _LOWEST = -(2**62)
 
 
@@ -52,30 +56,50 @@ class Readiness:
 
 async def find_ready(cupboard: Cupboard, limit: int | None, **filters: Any) -> list[Crystal[CrumbRecord]]:
     """Return the crumbs that can be taken now, by priority and then by age."""
-    universe = await cupboard._ready()
-    part = read_filter({"limit": limit}, filters, {})
-    test = await cupboard.crumbs._condition(universe, filters)
-    now = clock.now()
-    found = [each for each in await find_expired(cupboard) if test(each)]
+    return await _find_ready(
+        cupboard, await cupboard._ready(), read_filter({"limit": limit}, filters, {}), filters
+    )
+
+
+async def _find_ready(
+    cupboard: Cupboard, universe: Universe, part: Filter, filters: dict[str, Any]
+) -> list[Crystal[CrumbRecord]]:
+    test = await cupboard.crumbs._condition(universe, filters) if filters else None
+    found = [each for each in await find_expired(universe) if test is None or test(each)]
     enough = None if part.limit is None else part.offset + part.limit + len(found)
-    query = _make_queue_query(PAGE if enough is None else max(1, min(enough, PAGE)))
+    query = _make_queue_query(PAGE if enough is None else min(max(enough, 1 if test is None else SOME), PAGE))
+    now = clock.now()
     while enough is None or len(found) < enough:
         page = await universe.page(query)
         found += [
             each
             for each in page.items
-            if isinstance(each, Crystal) and not _is_deferred(each.value, now) and test(each)
+            if isinstance(each, Crystal)
+            and not _is_deferred(each.value, now)
+            and (test is None or test(each))
         ]
-        if page.cursor is None:
+        if page.further is None or (enough is not None and len(found) >= enough):
             break
         query = query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
-    ranked = sorted(found, key=lambda each: (_rank(cupboard, each.value), each.created_at, each.id))
-    return take_page(ranked, part)
+    if len(found) > 1:  # equal ones stay in the order of their first commits
+        found.sort(key=lambda each: (_rank(cupboard, each.value), each.created_at))
+    return take_page(found, part)
 
 
+@lru_cache(maxsize=16)
 def _make_queue_query(limit: int) -> Query:
     where = {"queue": {"$gte": _LOWEST}}
     return Query(schema=CRUMB.name, where=where, order_by="queue", descending=False, limit=limit)
+
+
+# All leased crumbs, whatever their ends, since the clock that set those may have been changed.
+_LEASED = Query(
+    schema=CRUMB.name,
+    where={"lease_until": {"$gte": clock.text(clock.EPOCH)}},
+    order_by="lease_until",
+    descending=False,
+    limit=LEASED,
+)
 
 
 def _rank(cupboard: Cupboard, crumb: CrumbRecord) -> int:
@@ -86,13 +110,16 @@ def _is_deferred(crumb: CrumbRecord, now: datetime) -> bool:
     return crumb.defer_until is not None and crumb.defer_until > now
 
 
-async def find_expired(cupboard: Cupboard) -> list[Crystal[CrumbRecord]]:
+async def find_expired(universe: Universe) -> list[Crystal[CrumbRecord]]:
     """Return the taken crumbs whose leases have expired, so that they can be taken again."""
-    universe = await cupboard._ready()
-    # All leased crumbs, whatever their ends, since the clock that set those may have been changed.
-    where = {"lease_until": {"$gte": clock.text(clock.EPOCH)}}
-    query = Query(schema=CRUMB.name, where=where, order_by="lease_until", descending=False, limit=None)
-    leased = [each for each in await universe.recall(query) if each.value.state == "taken"]
+    leased: list[Crystal[CrumbRecord]] = []
+    query = _LEASED
+    while True:
+        page = await universe.page(query)
+        leased += [each for each in page.items if isinstance(each, Crystal) and each.value.state == "taken"]
+        if page.further is None:
+            break
+        query = query.replace(cursor=page.cursor)
     if not leased:
         return []
     leases = await universe.get_many([lease_id(each.id) for each in leased])
@@ -116,22 +143,30 @@ async def take(
     if not isinstance(agent, str) or not agent:
         raise errors.InvalidHolder(f"expected the name of an agent, got {agent!r}", field="agent")
     length = None if lease_s is None else check_lease(lease_s)
-    among = FIRST
+    among = 1
     while True:
         # The first one; after a conflict a random one of equal rank, so that agents spread out.
-        some = await find_ready(cupboard, among, **filters)
-        among = min(among * 4, WIDEST)
+        part = read_filter({"limit": among}, filters, {}) if filters else Filter({}, among, 0)
+        some = await _find_ready(cupboard, await cupboard._ready(), part, filters)
+        among = min(among * WIDER, WIDEST)
         if not some:
             if cupboard._universe.degraded is not None:
                 await cupboard._universe.seq()  # raises: an unavailable store may have more
             return None
-        first = _rank(cupboard, some[0].value)
-        alike = [each for each in some if _rank(cupboard, each.value) == first]
-        for each in (some[0], *random.sample(alike, len(alike))):
+        for each in _choose(cupboard, some):
             try:
                 return await _claim(cupboard, each, agent, length)
             except VersionConflict:
                 continue
+
+
+def _choose(cupboard: Cupboard, some: list[Crystal[CrumbRecord]]) -> list[Crystal[CrumbRecord]]:
+    """Return the first one, then those of equal rank in random order."""
+    if len(some) == 1:
+        return some
+    first = _rank(cupboard, some[0].value)
+    alike = [each for each in some if _rank(cupboard, each.value) == first]
+    return [some[0], *random.sample(alike, len(alike))]
 
 
 async def _claim(

@@ -93,7 +93,9 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
                 version=schema.version,
             )
         data, value = schema.shape.settle(self.value)
-        if datum.data:
+        old = datum.data
+        current = datum.schema == schema.name and stored == schema.version
+        if old and not (current and schema.shape.knows_all(old)):
             data = schema.carry(_in_shape(datum, schema), data)
         return datum.replace(data=data, schema=schema.name, schema_version=schema.version), value
 

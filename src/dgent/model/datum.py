@@ -222,7 +222,18 @@ class Datum(Blank):
 
         `plain` says that data and tags were checked before and need no second look.
         """
-        id, made = ids.check_id(self.id), self.created_at
+        exact = self.check_envelope()
+        if plain:
+            return exact
+        return exact.replace(data=codec.plain(exact.data), tags=ids.check_tags(exact.tags))
+
+    def check_envelope(self) -> Datum:
+        """Check everything but the contents of data and tags.
+
+        Names that are not plain texts, such as members of an enum, become the texts they hold.
+        """
+        made = self.created_at
+        inexact = {} if (id := ids.check_id(self.id)) is self.id else {"id": id}
         if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         if made.tzinfo is not UTC:
@@ -231,22 +242,17 @@ class Datum(Blank):
             raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
-        inexact = self._check_names()
-        if id is not self.id:
-            inexact["id"] = id
-        if plain:
-            return self.replace(**inexact) if inexact else self
-        return self.replace(data=codec.plain(self.data), tags=ids.check_tags(self.tags), **inexact)
-
-    def _check_names(self) -> dict[str, Any]:
-        """Return the names that are not plain texts, such as members of an enum, as the texts they hold."""
-        inexact: dict[str, Any] = {}
-        for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
+        for field in ("author", "source", "schema"):
+            value = getattr(self, field)
             if value is not None and (text := ids.check_name(value, field)) is not value:
                 inexact[field] = text
         parent = self.parent_id
         if parent is not None and (text := ids.check_id(parent, "parent_id")) is not parent:
             inexact["parent_id"] = text
+        self._check_version()
+        return self.replace(**inexact) if inexact else self
+
+    def _check_version(self) -> None:
         version = self.schema_version
         if self.schema is None:
             if version is not None:
@@ -255,7 +261,6 @@ class Datum(Blank):
             raise InputError(
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
-        return inexact
 
 
 def make_tags(tags: Iterable[str] | None) -> frozenset[str]:

@@ -61,9 +61,12 @@ def index_key(value: Any) -> tuple[bytes, bool]:
     A cut key equals the key of a shorter text that ends exactly there. So after finding a key of CUT
     bytes, read the record too, also when the value searched for was exact.
     """
-    if type(value) is str and len(value) > CUT:
+    if value is None:
+        return b"\x01", True
+    if type(value) is str:
         # Cut before encoding: a megabyte of text needs only its beginning.
-        return (_TEXT + value[:CUT].encode())[:CUT], False
+        whole = _TEXT + value[:CUT].encode()
+        return (whole, True) if len(whole) <= CUT else (whole[:CUT], False)
     whole = key(value)
     if len(whole) > CUT:
         return whole[:CUT], False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -61,26 +62,20 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         _check_page(self)
         if isinstance(self.order_by, list):
             _force(self, "order_by", tuple(self.order_by))
-        if self.order_by != "created_at":
-            self.__dict__["_order_path"] = self.order_path
-        if self.where is not None:
-            self.__dict__["_filter"] = self.filter
+        # A planner asks for these many times, so they are made and checked now.
+        made = self.__dict__
+        made["order_path"] = None if self.order_by == "created_at" else path_of("order_by", self.order_by)
+        made["filter"] = NOTHING if self.where is None else All(tuple(WhereParser().where(self.where, 1)))
 
-    @property
+    @cached_property
     def filter(self) -> All:
         """The `where` part as conditions, with `$and` flattened into the top."""
-        if self.where is None:
-            return NOTHING
-        found = self.__dict__.get("_filter")
-        return found if found is not None else All(tuple(WhereParser().where(self.where, 1)))
+        return NOTHING if self.where is None else All(tuple(WhereParser().where(self.where, 1)))
 
-    @property
+    @cached_property
     def order_path(self) -> Path | None:
         """The path into data that orders the answer; None is the time of the record."""
-        if self.order_by == "created_at":
-            return None
-        found: Path | None = self.__dict__.get("_order_path")
-        return found or path_of("order_by", self.order_by)
+        return None if self.order_by == "created_at" else path_of("order_by", self.order_by)
 
     def matches(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bool:
         """Return whether a record matches; `data`, if given, is tested instead of the record's own data."""

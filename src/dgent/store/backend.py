@@ -295,6 +295,7 @@ class Compacted(msgspec.Struct, frozen=True):
 class Forgotten(msgspec.Struct, frozen=True):
     """The result of forgetting; `erased` is False while another reader still pins old pages.
 
+    In a folder of lines it is also False while unreadable or incomplete lines may hold the same text.
     `remains` names places with bytes that the engine cannot reach.
     """
 

@@ -146,9 +146,12 @@ class Contracts:
 
     def check(self, query: Query) -> Query:
         """Return the query; QueryError when it asks for anything that its schema's contract does not have."""
+        if query.where is None and query.order_path is None:
+            return query
         schema = self.by_name(query.schema)
-        if schema is not None and (query.where is not None or query.order_path is not None):
+        if schema is not None and query.__dict__.get("_fits") is not schema:
             schema.shape.lookup.check(query.filter.parts, query.order_path)
+            query.__dict__["_fits"] = schema  # a query is often asked again
         return query
 
     def index_shape(self, datum: Datum) -> Shaped | None:

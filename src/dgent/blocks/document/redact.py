@@ -18,7 +18,8 @@ class Redaction:
     """A redaction: the redacted versions, and the number of the version that records it.
 
     `elsewhere` are other versions that brought some of the same text: they still have it. `erased` is whether
-    the bytes are gone from the disk already; if not, redacting again tries again. `messages` are the redacted
+    the bytes are gone from the disk already; if not, redacting again tries again, and `doctor` names
+    lines of a folder that may still hold them. `messages` are the redacted
     versions whose messages are still there; redacting again with `clear_messages` clears them.
     """
 

@@ -311,9 +311,15 @@ class CompiledContract(Generic[T]):
         self._native = root.native
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
+        self._nested = any(isinstance(node, RecordNode) and node is not root for node in below)
+        # The fields with datetimes, if none is further inside.
+        self._moments = [name for name, node in root.clocked if type(node) is MomentNode]
         self.quick: Callable[[bytes | None], T] | None = None
-        if self._native and not self._clocked:
-            self.quick = msgspec.json.Decoder(contract, dec_hook=ref.decode_hook).decode  # type: ignore[assignment]
+        if self._native and len(self._moments) == len(root.clocked):
+            self._from_json: Callable[[Any], T] = msgspec.json.Decoder(
+                contract, dec_hook=ref.decode_hook
+            ).decode
+            self.quick = self._decode_aware if self._clocked else self._from_json  # type: ignore[assignment]
 
     @cached_property
     def digest(self) -> str:
@@ -342,6 +348,15 @@ class CompiledContract(Generic[T]):
             raise DecodeFailed(message, contract=self.label, fields=errors)
         return value
 
+    def _decode_aware(self, raw: bytes | None) -> T:
+        """Return the value of JSON; ValueError when a datetime has no time zone."""
+        value = self._from_json(raw)
+        for name in self._moments:
+            found = getattr(value, name)
+            if type(found) is datetime and found.tzinfo is None:
+                raise ValueError(f"{name} has no time zone")
+        return value
+
     def decode_json(self, raw: bytes) -> T:
         """Return the value of data that is still JSON; quicker than decoding it twice."""
         if self.quick is not None:
@@ -367,12 +382,24 @@ class CompiledContract(Generic[T]):
             return flat, value
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
         try:
-            again = self.decode(data)
+            # A copy by way of JSON: a value's owner must not be able to change the data.
+            again = self._decode(codec.decode(codec.encode(data)) if self._loose else data)
         except DecodeFailed as error:
             fields = error.details["fields"]
             raise InputError(f"{self.label}: {_list(fields)}", contract=self.label, fields=fields) from None
-        # A text where the contract wants a datetime passes; writing it again brings it into its one form.
-        return (codec.plain(again, enc_hook=ref.encode_hook) if self._clocked else data), again
+        if self._clocked and not self._has_moments(value):
+            # A text where the contract wants a datetime passes; writing it again brings it into its one form.
+            data = codec.plain(again, enc_hook=ref.encode_hook)
+        return data, again
+
+    def _has_moments(self, value: T) -> bool:
+        """Return whether every datetime of a value is one, and none is a text."""
+        if len(self._moments) != len(self._root.clocked):
+            return False
+        for name in self._moments:  # noqa: SIM110 - a generator costs as much as a check
+            if isinstance(getattr(value, name), str):
+                return False
+        return True
 
     def _settle_flat(self, value: T) -> dict[str, Any] | None:
         """Return the data of a value whose fields hold exactly the scalars that the contract names.
@@ -389,6 +416,10 @@ class CompiledContract(Generic[T]):
                 return None
             data[name] = item
         return data
+
+    def knows_all(self, data: Mapping[str, Any]) -> bool:
+        """Return whether the contract knows every field of the data, so that there is nothing to carry."""
+        return not self._root.unknown(data) if self._nested else data.keys() <= self._root.fields.keys()
 
     def carry(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         """Return new data plus the fields of the old data that the contract does not know."""

@@ -159,11 +159,16 @@ class KernelBackend(ABC):
         check_as_of(as_of)
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
-    def _query(self, reading: Reading, query: Query, view: View, as_of: int | None) -> Page:
+    def _query(
+        self,
+        reading: Reading,
+        query: Query,
+        view: View,
+        as_of: int | None,
+        planned: read.Planned | None = None,
+    ) -> Page:
         reading.refresh()
-        page = read.query(reading, query, view, as_of, self.epoch)
-        assert page is not None
-        return page
+        return read.query(reading, query, view, as_of, self.epoch, planned)
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records match, ignoring limit, offset and cursor."""

@@ -49,22 +49,23 @@ class EmbeddedBackend(KernelBackend):
         return await super().get(id, as_of, lazy)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
-        """Return a page of matching records in order."""
+        """Return a page of matching records in order; a short one is read on this thread."""
         check_as_of(as_of)
-        short = as_of is None and query.limit is not None and query.limit + query.offset <= INLINE_ROWS
-        if short:
+        planned = None
+        if as_of is None:
             try:
-                page = self._read_now(lambda reading: self._short_query(reading, query, view))
+                tried = self._read_now(lambda reading: self._try_query(reading, query, view))
             except Busy:
-                page = None  # the read below waits on another thread
-            if page is not None:
-                return page
-        return await super().query(query, view, as_of)
+                tried = None  # the read below waits on another thread
+            if isinstance(tried, Page):
+                return tried
+            planned = tried
+        return await self._read(lambda reading: self._query(reading, query, view, as_of, planned))
 
-    def _short_query(self, reading: Reading, query: Query, view: View) -> Page | None:
-        """Return the page, if an index gives exactly its rows; None when it could take long."""
+    def _try_query(self, reading: Reading, query: Query, view: View) -> Page | read.Planned | None:
+        """Return the page if it is short, else the plan for reading it on another thread."""
         reading.refresh()
-        return read.query(reading, query, view, None, self.epoch, only_short=True)
+        return read.try_query(reading, query, view, self.epoch, INLINE_ROWS)
 
 
 async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:

@@ -75,6 +75,14 @@ def start_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
     return scan._replace(low=place)
 
 
+def end_at(scan: IndexScan, descending: bool, place: Position) -> IndexScan:
+    """Return the part of a scan up to one of its positions, without that one."""
+    if descending:
+        key, created_at, record_key = place
+        return scan._replace(low=(key, created_at, record_key + 1))
+    return scan._replace(high=place)
+
+
 class Reading(Protocol):
     """Reads of one consistent moment."""
 
@@ -244,6 +252,13 @@ class Writing(Reading, Protocol):
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         """Remove entries from indexes."""
+        ...
+
+    def move_entries(self) -> None:
+        """Move all entries that wait behind commits into the indexes; the rest of this transaction's follow.
+
+        Commits add and remove exactly the entries that change. Work that repairs indexes does this first.
+        """
         ...
 
     def entries_at(self, record_key: int) -> list[Entry]:

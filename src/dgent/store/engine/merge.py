@@ -115,6 +115,12 @@ def rules_of(schema: str) -> Rules | None:
     return None if room is None else rules_of_room(room)
 
 
+def is_joint(schema: str) -> bool:
+    """Check whether a room settles the records of a schema jointly: together they hold one thing."""
+    rules = rules_of(schema)
+    return rules is not None and schema in rules.joint
+
+
 def is_internal(schema: str) -> bool:
     """Check whether records of a schema are never in dispute, because no user wrote them."""
     rules = rules_of(schema)

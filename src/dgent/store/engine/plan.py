@@ -38,6 +38,9 @@ from dgent.store.engine.kernel import IndexScan, Reading
 PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
+_ALL = 2**62  # counts to the end
+_WORTH = 32  # about so many entries are counted in the time that one row takes
+_AFTER_MISSING = after_prefix(UNLISTED) or b""  # where the records with a field begin in its index
 
 
 class Plan(NamedTuple):
@@ -82,10 +85,17 @@ def _plan(reading: Reading, query: Query, view: View) -> Plan:
         state = reading.state(query.schema)
         states = [] if state is None else [state]
     if len(states) == 1:
-        return (
-            _direct_plan(reading, query, view, states[0]) or _Planner(reading, query, view, states[0]).plan()
-        )
-    return _join_plans([_Planner(reading, query, view, state).plan() for state in states])
+        return _direct_plan(reading, query, view, states[0]) or _weigh(reading, query, view, states[0])
+    return _join_plans([_weigh(reading, query, view, state) for state in states])
+
+
+def _weigh(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan:
+    walk = None
+    if query.order_path is not None:
+        walk = _field_order(reading, query, view, state)
+        if walk is not None and walk.plan.exact:
+            return walk.plan  # it has the rows of the page and no others
+    return _Planner(reading, query, view, state, walk).plan()
 
 
 def _walks_ids(reading: Reading, query: Query, prefix: str) -> bool:
@@ -183,11 +193,19 @@ def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -
     kind = state.kinds.get(paths.text(path))
     if kind != _kind(lookup, path):
         return False
+    return _compares_keys(condition, kind)
+
+
+def _compares_keys(condition: Condition, kind: Kind | None) -> bool:
+    """Return whether a condition compares values as keys of a kind do."""
     values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-    if any(is_exact(value) and KINDS[type(value)] != kind for value in values):
-        return False
-    # A text is below another text, and a text that stands for a decimal is also below decimals.
-    return kind is None or condition.op in _BY_VALUE or not any(type(value) is str for value in values)
+    for value in values:
+        if type(value) in KINDS and is_exact(value) and KINDS[type(value)] != kind:
+            return False
+        # A text is below another text, and a text that stands for a decimal is also below decimals.
+        if type(value) is str and kind is not None and condition.op not in _BY_VALUE:
+            return False
+    return True
 
 
 _BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
@@ -204,11 +222,77 @@ def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
     return defaults is None or any(map(condition.holds, defaults))
 
 
+def _needs(query: Query) -> frozenset[object]:
+    """Return every part of the query that an index would have to prove."""
+    needs: set[object] = {("tag", tag) for tag in query.tags}
+    needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
+    needs |= {id(part) for part in query.filter.parts}
+    return frozenset(needs)
+
+
+class _FieldOrder(NamedTuple):
+    """The plan that walks the index of the field that orders the answer, and what that index proves."""
+
+    plan: Plan
+    proves: frozenset[object]
+
+
+def _field_order(reading: Reading, query: Query, view: View, state: SchemaState) -> _FieldOrder | None:
+    """Return the walk in the order of a field; None when its index cannot give that order."""
+    field, lookup = query.order_path, view.lookup(state.name)
+    assert field is not None
+    path = paths.text(field)
+    kind, defaults = (None, ()) if lookup is None else lookup.at(field)
+    if path not in state.ready or field[-1] == paths.EACH:
+        return None
+    if kind != state.kinds.get(path) or not _fields_usable(state, view):
+        return None
+    # A record without the field has its place by the default, and is merged in there.
+    lacks = defaults != ()
+    first, last, proves = _AFTER_MISSING if lacks else b"", b"\xff", set[object]()
+    for part in query.filter.parts:
+        if isinstance(part, Condition) and part.path == field:
+            lacks = lacks and (defaults is None or any(map(part.holds, defaults)))
+            bounds = _range_keys(part, kind) if _compares_keys(part, kind) else None
+            if bounds is not None:
+                first, last = max(first, bounds.first), min(last, bounds.last)
+                if bounds.sure:
+                    proves.add(id(part))
+    tag = min(query.tags) if query.tags and state.paths.index(path) < PRODUCTS else ""
+    index = reading.index_number(field_index(state, path, tag))
+    other = query.any_tags or query.author or query.source or query.prefix or query.since or query.until
+    exact = not other and len(proves) == len(query.filter.parts) and len(query.tags) == bool(tag)
+    plan = Plan(
+        () if index is None else (IndexScan(index, (first, T_MIN, T_MIN), (last, T_MIN, T_MIN)),),
+        True,
+        exact,
+        unindexed=(state.number,),
+        lacking=_lacking(reading, state, path) if lacks else (),
+        explain="field order",
+    )
+    if tag:
+        proves.add(("tag", tag))
+    return _FieldOrder(plan, frozenset(proves))
+
+
+def _lacking(reading: Reading, state: SchemaState, path: str) -> tuple[IndexScan, ...]:
+    """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
+    index = reading.index_number(field_index(state, path))
+    return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
+
+
 class _Planner:
     """Plans a query for one schema."""
 
-    def __init__(self, reading: Reading, query: Query, view: View, state: SchemaState) -> None:
-        self.reading, self.query, self.state = reading, query, state
+    def __init__(
+        self,
+        reading: Reading,
+        query: Query,
+        view: View,
+        state: SchemaState,
+        walk: _FieldOrder | None = None,
+    ) -> None:
+        self.reading, self.query, self.state, self.walk = reading, query, state, walk
         usable = _fields_usable(state, view)
         self.lookup = lookup = view.lookup(state.name)
         kinds = state.kinds
@@ -221,7 +305,7 @@ class _Planner:
         self.listed = {found: p for p in ready if (found := paths.list_path(p)) is not None}
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
-        self.needs = self._needs()
+        self.needs = _needs(query)
 
     def plan(self) -> Plan:
         """Return the best of the candidates; one that proves everything needs no comparison."""
@@ -230,31 +314,24 @@ class _Planner:
             if self.needs <= candidate.proves and self.query.order_path is None:
                 return self._in_order(candidate)
             candidates.append(candidate)
-        best, size = self._best(self._drop_dominated(candidates))
+        candidates = self._drop_dominated(candidates)
         if self.query.order_path is not None:
-            return self._ordered_by_field(best, size)
+            return self._by_field(candidates)
+        best, size = self._best(candidates)
         if size >= PROBE:
             narrower = self._narrow_range()
             if narrower is not None:
-                return narrower
+                return narrower[0]
         return self._in_order(best)
 
     def _in_order(self, best: _Candidate) -> Plan:
         exact = self.needs <= best.proves
         repeats = len(best.indexes) > 1
         unindexed = self._unindexed_schemas() if best.by_field else ()
-        lacking = self._lacking(best.path)
+        lacking = () if best.path is None else _lacking(self.reading, self.state, best.path)
         return Plan(
             self._scans(best), True, exact, repeats, unindexed=unindexed, lacking=lacking, explain=best.label
         )
-
-    def _needs(self) -> frozenset[object]:
-        """Return every part of the query that an index would have to prove."""
-        query = self.query
-        needs: set[object] = {("tag", tag) for tag in query.tags}
-        needs |= {part for part in ("any_tags", "author", "source", "prefix") if getattr(query, part)}
-        needs |= {id(part) for part in query.filter.parts}
-        return frozenset(needs)
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield ways to read the schema in time order, the ones that usually prove most first."""
@@ -320,14 +397,17 @@ class _Planner:
         return kept
 
     def _best(self, candidates: list[_Candidate]) -> tuple[_Candidate, int]:
-        if len(candidates) == 1 and self.query.order_path is None and not self._ranges():
+        if len(candidates) == 1 and not self._ranges():
             return candidates[0], 0
-        sized = [(self._size(candidate), place) for place, candidate in enumerate(candidates)]
+        return self._smallest(candidates, PROBE)
+
+    def _smallest(self, candidates: list[_Candidate], cap: int) -> tuple[_Candidate, int]:
+        sized = [(self._size(candidate, cap), place) for place, candidate in enumerate(candidates)]
         size, place = min(sized)
         return candidates[place], size
 
-    def _size(self, candidate: _Candidate) -> int:
-        return sum(self.reading.size(scan, PROBE) for scan in self._scans(candidate))
+    def _size(self, candidate: _Candidate, cap: int) -> int:
+        return sum(self.reading.size(scan, cap) for scan in self._scans(candidate))
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         scans = []
@@ -344,43 +424,40 @@ class _Planner:
         """Return whether a record without the field may be read as if it had it."""
         return self.lookup is not None and self.lookup.defaults(path) != ()
 
-    def _lacking(self, path: str | None) -> tuple[IndexScan, ...]:
-        """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
-        index = None
-        if path is not None:
-            index = self.reading.index_number(field_index(self.state, path))
-        return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
-
     # -- ranges of a field ----------------------------------------------------------------
 
-    def _ranges(self) -> list[tuple[Condition, bytes, bytes]]:
+    def _ranges(self) -> list[tuple[str, _Bounds]]:
         found = []
         for condition in self.conditions:
             path = paths.text(condition.path)
             bounds = _range_keys(condition, self.state.kinds.get(path))
-            if bounds is not None and path in self.ready:
-                found.append((condition, *bounds))
+            if bounds is not None and path in self.ready and condition.op in _RANGES:
+                found.append((path, bounds))
         return found
 
-    def _narrow_range(self) -> Plan | None:
-        """Return a short range of an indexed field, to be sorted, where the time-ordered indexes are long."""
+    def _narrow_range(self) -> tuple[Plan, int] | None:
+        """Return a short range of an indexed field, to be sorted, and its size; None when there is none.
+
+        The field that orders the answer has its range in the walk already.
+        """
         by_path: dict[str, tuple[bytes, bytes]] = {}
-        for condition, first, last in self._ranges():
-            path = paths.text(condition.path)
+        ordering = None if self.walk is None else self.query.order_path
+        for path, bounds in self._ranges():
             before = by_path.get(path, (b"", b"\xff"))
-            by_path[path] = (max(before[0], first), min(before[1], last))
+            if paths.parse(path) != ordering:
+                by_path[path] = (max(before[0], bounds.first), min(before[1], bounds.last))
         for path, (first, last) in by_path.items():
-            scan = self._field_scan(path, first, last)
+            scan, unindexed = self._field_scan(path, first, last), self._unindexed_schemas()
             if scan is None:
+                return Plan((), False, False, unindexed=unindexed, explain="schema, empty field"), 0
+            size = self.reading.size(scan, SORTABLE)
+            if size < SORTABLE:
+                lacks = self._has_defaults(paths.parse(path))
+                lacking = _lacking(self.reading, self.state, path) if lacks else ()
+                explain = "schema, field range"
                 return Plan(
-                    (), False, False, unindexed=self._unindexed_schemas(), explain="schema, empty field"
-                )
-            if self.reading.size(scan, SORTABLE) < SORTABLE:
-                lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
-                unindexed = self._unindexed_schemas()
-                return Plan(
-                    (scan,), False, False, unindexed=unindexed, lacking=lacking, explain="schema, field range"
-                )
+                    (scan,), False, False, unindexed=unindexed, lacking=lacking, explain=explain
+                ), size
         return None
 
     def _field_scan(self, path: str, first: bytes, last: bytes) -> IndexScan | None:
@@ -388,32 +465,39 @@ class _Planner:
         index = self.reading.index_number(field_index(self.state, path, tags[0] if tags else ""))
         return None if index is None else IndexScan(index, low(first), low(last))
 
-    def _ordered_by_field(self, best: _Candidate, size: int) -> Plan:
-        assert self.query.order_path is not None
-        path = paths.text(self.query.order_path)
-        unindexed = self._unindexed_schemas() if best.by_field else ()
-        few = Plan(
-            self._scans(best),
-            False,
-            self.needs <= best.proves,
-            len(best.indexes) > 1,
-            unindexed=unindexed,
-            lacking=self._lacking(best.path),
-            explain=best.label + ", sorted",
-        )
-        if size < PROBE or path not in self.ready:
-            return few
-        lacks = path if self._has_defaults(self.query.order_path) else None
-        first, last = b"" if lacks is None else after_prefix(UNLISTED) or b"", b"\xff"
-        for condition, low_key, high_key in self._ranges():
-            if paths.text(condition.path) == path:
-                first, last = max(first, low_key), min(last, high_key)
-        scan = self._field_scan(path, first, last)
-        scans = () if scan is None else (scan,)
-        lacking = self._lacking(lacks)
-        return Plan(
-            scans, True, False, unindexed=self._unindexed_schemas(), lacking=lacking, explain="field order"
-        )
+    # -- the order of a field -------------------------------------------------------------
+
+    def _by_field(self, candidates: list[_Candidate]) -> Plan:
+        """Return the walk in the order of the field, or a few rows to sort if that reads less."""
+        if self.walk is None:
+            best, size = self._best(candidates)
+            narrow = self._narrow_range() if size >= PROBE else None
+            return self._sorted(best) if narrow is None else narrow[0]
+        if self.query.since is None and self.query.until is None:
+            # What the walk proves, too, it gives in order.
+            candidates = [each for each in candidates if not each.proves <= self.walk.proves]
+        wanted = None if self.query.limit is None else self.query.offset + self.query.limit + 1
+        cap = _ALL if wanted is None else min(max(PROBE, wanted * _WORTH), SORTABLE)
+        few = None
+        if candidates:
+            best, size = self._smallest(candidates, cap)
+            few = self._sorted(best) if size < cap else None
+        if few is None and (narrow := self._narrow_range()) is not None:
+            few, size = narrow
+        return self.walk.plan if few is None or self._walks_less(size, wanted) else few
+
+    def _walks_less(self, few: int, wanted: int | None) -> bool:
+        """Return whether walking until a page is full reads no more rows than there are to sort.
+
+        The matching rows are among the `few`. So at most one in (length of the walk / few) rows of the walk
+        matches, and a page is full after `wanted` times as many.
+        """
+        assert self.walk is not None
+        enough = few + 1 if wanted is None else min(-(-few * few // wanted), few * _WORTH)
+        return enough > 0 and sum(self.reading.size(scan, enough) for scan in self.walk.plan.scans) < enough
+
+    def _sorted(self, best: _Candidate) -> Plan:
+        return self._in_order(best)._replace(ordered=False, explain=best.label + ", sorted")
 
 
 def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
@@ -437,16 +521,32 @@ def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, .
     return tuple(sorted({key for key, _ in keyed})), sure
 
 
-def _range_keys(condition: Condition, kind: Kind | None) -> tuple[bytes, bytes] | None:
-    """Return the keys from and up to which a condition can hold, or None."""
-    if condition.op in ("$gt", "$gte"):
-        key, _ = _index_key(condition.value, kind)
-        return key, bytes((key[0] + 1,))
-    if condition.op in ("$lt", "$lte"):
-        key, _ = _index_key(condition.value, kind)
-        # Everything that was cut to this key may still be below the value.
-        return key[:1], key + b"\x00"
-    if condition.op == "$prefix":
-        key, _ = order.index_key(condition.value)
-        return key, after_prefix(key) or b"\xff"
-    return None
+class _Bounds(NamedTuple):
+    """The keys from and up to which a condition can hold; `sure` if it holds for all keys in between."""
+
+    first: bytes
+    last: bytes
+    sure: bool
+
+
+def _range_keys(condition: Condition, kind: Kind | None) -> _Bounds | None:
+    """Return the part of an index in which a condition can hold; None when that is not one run of keys."""
+    op = condition.op
+    if op == "$exists":
+        return _Bounds(_AFTER_MISSING, b"\xff", True) if condition.value else None
+    if op not in _RANGES and op != "$eq":
+        return None
+    key, exact = _index_key(condition.value, None if op == "$prefix" else kind)
+    # A key of full length may belong to a longer text that was cut, on either side of the value.
+    sure = exact and len(key) < order.CUT and kind is None
+    after = key + b"\x00"
+    if op == "$eq":
+        return _Bounds(key, after, sure)
+    if op == "$prefix":
+        return _Bounds(key, after_prefix(key) or b"\xff", sure)
+    if op in ("$gt", "$gte"):
+        return _Bounds(after if sure and op == "$gt" else key, bytes((key[0] + 1,)), sure)
+    return _Bounds(key[:1], key if sure and op == "$lt" else after, sure)
+
+
+_RANGES = ("$gt", "$gte", "$lt", "$lte", "$prefix")

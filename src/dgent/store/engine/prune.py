@@ -62,6 +62,7 @@ def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
     """Remove records and every trace of them, as of the newest seq; return how many versions there were."""
     kernel = ledger.kernel
     schemas = {old.schema for row in rows for old in (row, *kernel.past(row.record_key))}
+    kernel.move_entries()  # those that wait hold values of the records
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
     versions = kernel.erase(rows, _commits_about(kernel, {row.record_key for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
@@ -181,6 +182,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
 def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     kernel = ledger.kernel
     assert state.fill is not None
+    kernel.move_entries()
     base = kernel.make_index(IndexName(state.number, 0, "", ""))
     created_at, record_key = state.fill
     scan = IndexScan(base, (b"", created_at, record_key + 1), high(b""))

@@ -7,19 +7,35 @@ import heapq
 import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
-from dgent import clock, ids
+import msgspec
+
+from dgent import clock, codec, ids
 from dgent.errors import Corrupt, CursorInvalid, HistoryGone, QueryError
 from dgent.model import order
+from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
 from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
 from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, IndexScan, Logged, Reading
 from dgent.store.engine.plan import Plan, make_plan
-from dgent.store.engine.row import Brief, Row, datum_of, datums_of, rows_of, unpack_row, whole_of
+from dgent.store.engine.row import (
+    DAMAGE,
+    DATA,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Brief,
+    Row,
+    brief_of,
+    datum_of,
+    datums_of,
+    rows_of,
+    unpack_row,
+    whole_of,
+)
 from dgent.store.engine.versions import DELTA
 
 _FORMAT = 1
@@ -60,8 +76,13 @@ def decode(text: str, epoch: bytes, digest: bytes) -> Cursor:
 
 READ_ALONG = 100  # so many rows before a page are read with it, which spares a second statement
 
-Found = tuple[bytes, int, int, Row]
-"""A row with its place in the order: order key, time, dk."""
+MANY_SCANS = 8  # more of them are not counted to find out whether a query is short
+PART = 4096  # so many rows are fetched at once
+ALL = 2**62
+
+
+Found = tuple[bytes, int, int, Row, Datum | None]
+"""A row after its place in the order (order key, time, record key), and its datum if that was needed."""
 
 
 def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
@@ -98,15 +119,15 @@ def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
 
 def ancestors(reading: Reading, id: str, limit: int) -> list[Datum]:
     """Return a record and its causes, nearest first; damaged ones come with their problem."""
-    chain: dict[str, Datum] = {}
+    found: dict[str, Datum] = {}
     next_id: str | None = id
-    while next_id is not None and next_id not in chain and len(chain) < limit:
+    while next_id is not None and next_id not in found and len(found) < limit:
         datum = look_up(reading, next_id, None)
         if datum is None:
             break
-        chain[next_id] = datum
+        found[next_id] = datum
         next_id = datum.parent_id
-    return list(chain.values())
+    return list(found.values())
 
 
 # -- versions -----------------------------------------------------------------------------
@@ -238,26 +259,88 @@ def _change(reading: Reading, logged: Logged) -> Change:
 # -- queries ------------------------------------------------------------------------------
 
 
-def query(
-    reading: Reading, q: Query, view: View, as_of: int | None, epoch: bytes, only_short: bool = False
-) -> Page | None:
-    """Return a page of matching records in order, and the cursor of the next.
+class Planned(NamedTuple):
+    """A plan, and what it was made from: it holds as long as a reading has the same."""
 
-    With `only_short`, None when no index gives exactly the rows, so that it could take long.
-    """
-    start = decode(q.cursor, epoch, q.digest()) if q.cursor is not None else None
+    plan: Plan
+    seq: int
+    states: list[SchemaState]
+
+
+def try_query(reading: Reading, q: Query, view: View, epoch: bytes, rows: int) -> Page | Planned | None:
+    """Return the page if no more than some rows have to be read for it, else the plan for `query`."""
+    start = _start(q, epoch)
+    if start is not None and start.as_of >= 0:
+        return None
+    plan = make_plan(reading, q, view)
+    few = q.limit is not None and q.limit + q.offset <= rows
+    page = _straight(reading, q, view, plan, start, epoch) if few else None
+    if page is None and _is_short(reading, plan, rows):
+        page = None if few else _straight(reading, q, view, plan, start, epoch)
+        page = page or _query(reading, q, view, plan, None, start, epoch)
+    return page or Planned(plan, reading.newest()[0], reading.states())
+
+
+def _is_short(reading: Reading, plan: Plan, rows: int) -> bool:
+    """Return whether a plan reads at most some rows, counted in the indexes."""
+    if plan.prefix is not None or len(plan.scans) + len(plan.lacking) > MANY_SCANS:
+        return False
+    for scan in (*plan.scans, *plan.lacking):
+        rows -= reading.size(scan, rows + 1)
+        if rows < 0:
+            return False
+    return sum(len(reading.unindexed_rows(number)) for number in plan.unindexed) <= rows
+
+
+def query_at_once(reading: Reading, q: Query, view: View, epoch: bytes) -> Page | None:
+    """Return the page if one fetch gives exactly its rows; None when it takes more."""
+    start = _start(q, epoch)
+    if start is not None and start.as_of >= 0:
+        return None
+    return _straight(reading, q, view, make_plan(reading, q, view), start, epoch)
+
+
+def query(
+    reading: Reading, q: Query, view: View, as_of: int | None, epoch: bytes, planned: Planned | None = None
+) -> Page:
+    """Return a page of matching records in order, and the cursor of the next."""
+    start = _start(q, epoch)
     if start is not None and start.as_of >= 0:
         if as_of is not None and as_of != start.as_of:
             raise QueryError("the cursor reads as of another seq", hint="leave as_of out")
         as_of = start.as_of
-    plan = make_plan(reading, q, view)
-    if _is_straight(reading, q, plan, as_of, start):
-        return _straight(reading, q, plan, epoch, view.lazy)
-    if only_short:
-        return None
-    if as_of is not None:
+    if planned is not None and _still_holds(reading, planned):
+        plan = planned.plan
+    else:
+        plan = make_plan(reading, q, view)
+    if as_of is None:
+        page = _straight(reading, q, view, plan, start, epoch)
+        if page is not None:
+            return page
+    else:
         # As of the newest seq is as of now, until something is committed between two pages.
         as_of = min(as_of, reading.newest()[0])
+    return _query(reading, q, view, plan, as_of, start, epoch)
+
+
+def _start(q: Query, epoch: bytes) -> Cursor | None:
+    return None if q.cursor is None else decode(q.cursor, epoch, q.digest())
+
+
+def _still_holds(reading: Reading, planned: Planned) -> bool:
+    """Return whether a plan fits this moment: nothing was committed or declared since it was made."""
+    return planned.seq == reading.newest()[0] and planned.states == reading.states()
+
+
+def _query(
+    reading: Reading,
+    q: Query,
+    view: View,
+    plan: Plan,
+    as_of: int | None,
+    start: Cursor | None,
+    epoch: bytes,
+) -> Page:
     found = find(reading, q, view, plan, as_of, start)
     # The offset was spent on the first page; a cursor goes on right after its row.
     offset = q.offset if start is None else 0
@@ -267,47 +350,115 @@ def query(
     further = None
     if q.limit is not None and len(rows) > q.limit:
         rows.pop()
-        key, created_at, record_key, _row = rows[-1]
+        key, created_at, record_key, *_ = rows[-1]
         further = _further(q, epoch, Cursor(key, created_at, record_key, -1 if as_of is None else as_of))
+    return Page(_datums(reading, rows, view.lazy), plan.explain, further)
+
+
+def _datums(reading: Reading, rows: list[Found], lazy: bool) -> list[Datum]:
+    """Return the datums of rows; those that were not needed to match or sort are made here."""
     name = reading.name
-    return Page([datum_of(found[3], name) for found in rows], plan.explain, further)
+    if not lazy:
+        return [datum or datum_of(row, name) for _, _, _, row, datum in rows]
+    rest = iter(datums_of([brief_of(row) for _, _, _, row, datum in rows if datum is None], name))
+    return [datum or next(rest) for *_, datum in rows]
 
 
-def _is_straight(reading: Reading, q: Query, plan: Plan, as_of: int | None, start: Cursor | None) -> bool:
-    """Return whether one scan gives exactly the requested rows, in their order."""
-    return (
-        plan.exact
-        and plan.ordered
-        and len(plan.scans) == 1
-        and q.limit is not None
-        and q.order_path is None
-        and as_of is None
-        and start is None
-        and not plan.lacking
-        and not any(map(reading.unindexed_rows, plan.unindexed))
-    )
+# -- pages that are one run of an index -----------------------------------------------------
 
 
-def _straight(reading: Reading, q: Query, plan: Plan, epoch: bytes, lazy: bool) -> Page:
-    assert q.limit is not None
-    rows = _fetch_page(reading, q, plan.scans[0], q.limit + 1)
+def _straight(
+    reading: Reading, q: Query, view: View, plan: Plan, start: Cursor | None, epoch: bytes
+) -> Page | None:
+    """Return the page if one scan gives exactly the requested rows in their order, else None."""
+    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
+        return None
+    if any(map(reading.unindexed_rows, plan.unindexed)):
+        return None
+    if plan.lacking and any(reading.size(scan, 1) for scan in plan.lacking):
+        return None
+    scan = plan.scans[0]
+    if start is not None:
+        if len(start.key) >= order.CUT:
+            return None
+        scan = _after(scan, q, start)
+    rows = _fetch_page(reading, q, view, scan, q.offset if start is None else 0)
+    if rows is None:
+        return None
     further = None
-    if len(rows) > q.limit:
+    if q.limit is not None and len(rows) > q.limit:
         rows = rows[: q.limit]
-        last = Brief._make(rows[-1])
-        further = _further(q, epoch, Cursor(b"", last.created_at, last.record_key, -1))
+        last = rows[-1]
+        further = lambda: encode(_cursor_of(reading, q, view, last), epoch, q.digest())  # noqa: E731
     name = reading.name
-    kept = rows_of(rows, name) if lazy else None
+    kept = rows_of(rows, name) if view.lazy else None
     made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
     return Page(made, plan.explain, further, kept)
 
 
-def _fetch_page(reading: Reading, q: Query, scan: IndexScan, size: int) -> Sequence[tuple[Any, ...]]:
-    """Return the rows after the offset; a short offset is read along, a long one skipped in the index."""
-    if q.offset <= READ_ALONG:
-        return reading.fetch(scan, q.descending, q.content, q.offset + size)[q.offset :]
-    rest = reading.skip(scan, q.descending, q.offset)
-    return [] if rest is None else reading.fetch(rest, q.descending, q.content, size)
+def _after(scan: IndexScan, q: Query, start: Cursor) -> IndexScan:
+    """Return the rest of a scan after the row of a cursor."""
+    key = scan.low[0] if q.order_path is None else start.key
+    if q.descending:
+        return scan._replace(high=min(scan.high, (key, start.created_at, start.record_key)))
+    return scan._replace(low=max(scan.low, (key, start.created_at, start.record_key + 1)))
+
+
+def _fetch_page(
+    reading: Reading, q: Query, view: View, scan: IndexScan, offset: int
+) -> Sequence[tuple[Any, ...]] | None:
+    """Return the rows after the offset, in parts if they are many; None if one may have a cut key.
+
+    A short offset is read along, a long one skipped in the index.
+    """
+    if offset > READ_ALONG:
+        rest = reading.skip(scan, q.descending, offset)
+        if rest is None:
+            return []
+        scan, offset = rest, 0
+    wanted = ALL if q.limit is None else offset + q.limit + 1
+    rows: list[tuple[Any, ...]] = []
+    while True:
+        part = reading.fetch(scan, q.descending, q.content, min(wanted - len(rows), PART))
+        if q.order_path is not None and not _are_keys_whole(reading, q, view, part):
+            return None
+        rows += part
+        if len(part) < PART or len(rows) == wanted:
+            return rows[offset:] if offset else rows
+        scan = _after(scan, q, _cursor_of(reading, q, view, part[-1]))
+
+
+def _are_keys_whole(reading: Reading, q: Query, view: View, rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Return whether no row has a cut key, whose place among equal keys only its whole value can say.
+
+    The keys themselves are not read. A record that is not stored in the shape of the index may have any.
+    """
+    if not rows:
+        return True
+    assert q.order_path is not None
+    top, version = q.order_path[0], view.version(reading.name(rows[0][SCHEMA]))
+    for row in rows:
+        data = row[DATA]
+        if version is not None and row[SCHEMA_VERSION] != version:
+            return False
+        try:
+            if len(data) >= order.CUT and len(_fields_decoder.decode(data).get(top, b"")) >= order.CUT:
+                key, _ = order.index_key(paths.read(codec.decode(data), q.order_path))
+                if len(key) >= order.CUT:
+                    return False
+        except DAMAGE:
+            return False
+    return True
+
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _cursor_of(reading: Reading, q: Query, view: View, row: tuple[Any, ...]) -> Cursor:
+    """Return the place of a brief row whose key is not cut."""
+    last = Brief._make(row)
+    key = b"" if q.order_path is None else q.order_key(view.shape(datum_of(whole_of(row), reading.name)))
+    return Cursor(key, last.created_at, last.record_key, -1)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
@@ -340,54 +491,49 @@ def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
-    sources = [_add_order_keys(reading, q, view, walked) for walked in _walks(reading, q, plan, start)]
+    walks = _walks(reading, q, plan, start)
     if as_of is not None:
         check_floor(reading, as_of)
-        sources = [_until(source, as_of) for source in sources]
+        walks = [_until(walk, as_of) for walk in walks]
         if isinstance(view, PartView) and view.gone:
-            sources = []
+            walks = []
     extra = _rows_beside(reading, q, view, plan, as_of)
+    finder = _Finder(reading, q, view, plan.repeats or bool(extra))
+    by_key = plan.ordered and q.order_path is not None
+    sources = [finder.find(walk, by_key, not plan.exact) for walk in walks]
     if extra:
-        found = _add_order_keys(reading, q, view, _keyless(extra))
-        sources.append(iter(sorted(found, key=_place, reverse=q.descending)) if plan.ordered else found)
+        beside = finder.find(((b"", row) for row in extra), False, True)
+        sources.append(iter(sorted(beside, key=_place, reverse=q.descending)) if plan.ordered else beside)
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
-        yield from _passing(reading, q, view, plan, merged, bool(extra), start)
+        yield from _past_start(q, merged, start)
         return
-    passing = _passing(reading, q, view, plan, (f for source in sources for f in source), bool(extra), start)
+    found = _past_start(q, chain.from_iterable(sources), start)
     if q.limit is None:
-        yield from sorted(passing, key=_place, reverse=q.descending)
+        yield from sorted(found, key=_place, reverse=q.descending)
         return
     most = q.offset + q.limit + 1
     pick = heapq.nlargest if q.descending else heapq.nsmallest
-    yield from pick(most, passing, key=_place)
+    yield from pick(most, found, key=_place)
 
 
 def _place(found: Found) -> tuple[bytes, int, int]:
     return found[:3]
 
 
-def _keyless(rows: Iterable[Row]) -> Iterator[tuple[bytes, Row]]:
-    # A full-length key makes `_placed` take the real order key from the record.
-    return ((b"\x04" * order.CUT, row) for row in rows)
-
-
 def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Iterator[tuple[bytes, Row]]]:
     if plan.prefix is not None:
-        return [_keyless(reading.walk_ids(plan.prefix, q.content))]
+        return [((b"", row) for row in reading.walk_ids(plan.prefix, q.content))]
     scans = [_from(scan, q, plan, start) for scan in plan.scans]
     return [reading.walk(scan, q.descending, q.content) for scan in scans]
 
 
 def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexScan:
-    """Return the scan without the part before a cursor; `_passing` drops the rest of it exactly."""
+    """Return the scan without the part before a cursor; `_past_start` drops the rest of it exactly."""
     if start is None or not plan.ordered:
         return scan
-    if q.order_path is None:
-        at = (scan.low[0], start.created_at, start.record_key)
-        if q.descending:
-            return scan._replace(high=min(scan.high, at))
-        return scan._replace(low=max(scan.low, at))
+    if len(start.key) < order.CUT:
+        return _after(scan, q, start)
     key = start.key[: order.CUT]
     return (
         scan._replace(high=min(scan.high, high(key)))
@@ -396,62 +542,64 @@ def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexS
     )
 
 
-def _add_order_keys(
-    reading: Reading, q: Query, view: View, walked: Iterator[tuple[bytes, Row]]
-) -> Iterator[Found]:
-    """Yield rows with their order key; runs of cut keys are sorted by the whole value."""
-    if q.order_path is None:
-        for _, row in walked:
-            yield b"", row.created_at, row.record_key, row
-        return
-    run: list[Found] = []
-    run_key: bytes | None = None
-    for key, row in walked:
-        if run and key != run_key:
-            yield from sorted(run, key=_place, reverse=q.descending)
-            run, run_key = [], None
-        datum = datum_of(row, reading.name)
-        found = (q.order_key(view.shape(datum)), row.created_at, row.record_key, row)
-        if len(key) >= order.CUT:
-            run.append(found)
-            run_key = key
-        else:
-            yield found
-    yield from sorted(run, key=_place, reverse=q.descending)
+class _Finder:
+    """Finds the rows of a query in walks, each row once, and decodes none more than once."""
+
+    def __init__(self, reading: Reading, q: Query, view: View, repeats: bool) -> None:
+        self._name, self._query, self._view = reading.name, q, view
+        self._seen: set[int] | None = set() if repeats else None
+
+    def find(self, walk: Iterator[tuple[bytes, Row]], by_key: bool, check: bool) -> Iterator[Found]:
+        """Yield the rows of a walk with their places.
+
+        With `by_key` the keys are those of the order, and runs of cut ones are sorted by the whole value.
+        With `check` only those that match.
+        """
+        q, view, name = self._query, self._view, self._name
+        keyless = q.order_path is None
+        run: list[Found] = []
+        run_key = b""
+        for key, row in walk:
+            if run and key != run_key:
+                yield from sorted(run, key=_place, reverse=q.descending)
+                run = []
+            if self._seen is not None:
+                if row.record_key in self._seen:
+                    continue
+                self._seen.add(row.record_key)
+            whole = keyless or (by_key and len(key) < order.CUT)
+            datum = None
+            if check or not whole:
+                datum = datum_of(row, name)
+                data = view.shape(datum)
+                if check and not q.matches(datum, data):
+                    continue
+            if keyless:
+                yield b"", row.created_at, row.record_key, row, datum
+            elif whole:
+                yield key, row.created_at, row.record_key, row, datum
+            else:
+                found = q.order_key(data), row.created_at, row.record_key, row, datum
+                if by_key:
+                    run_key = key
+                    run.append(found)
+                else:
+                    yield found
+        yield from sorted(run, key=_place, reverse=q.descending)
 
 
-def _passing(
-    reading: Reading,
-    q: Query,
-    view: View,
-    plan: Plan,
-    found: Iterable[Found],
-    mixed: bool,
-    start: Cursor | None,
-) -> Iterator[Found]:
-    """Yield the rows that match and lie past the cursor, each once."""
-    after = None if start is None else (start.key, start.created_at, start.record_key)
-    seen: set[int] | None = set() if plan.repeats or mixed else None
-    check = not plan.exact or mixed
-    for item in found:
-        row = item[3]
-        if after is not None:
-            place = item[:3]
-            if place >= after if q.descending else place <= after:
-                continue
-        if seen is not None:
-            if row.record_key in seen:
-                continue
-            seen.add(row.record_key)
-        if check:
-            datum = datum_of(row, reading.name)
-            if not q.matches(datum, view.shape(datum)):
-                continue
-        yield item
+def _past_start(q: Query, found: Iterable[Found], start: Cursor | None) -> Iterable[Found]:
+    """Return the rows that lie past the cursor."""
+    if start is None:
+        return found
+    after = (start.key, start.created_at, start.record_key)
+    if q.descending:
+        return (each for each in found if each[:3] < after)
+    return (each for each in found if each[:3] > after)
 
 
-def _until(source: Iterator[Found], as_of: int) -> Iterator[Found]:
-    return (found for found in source if found[3].seq <= as_of)
+def _until(walk: Iterator[tuple[bytes, Row]], as_of: int) -> Iterator[tuple[bytes, Row]]:
+    return ((key, row) for key, row in walk if row.seq <= as_of)
 
 
 def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dgent import clock, codec
+from dgent import clock, codec, ids
 from dgent.errors import Corrupt, InputError
 from dgent.model.datum import Blank, Datum
 from dgent.store.engine import versions
@@ -117,22 +117,26 @@ class EncodedDatum(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum:
-    """Check and encode a datum; everything that can be refused is refused here."""
-    datum = datum.check(plain)
+    """Check and encode a datum; everything that can be refused is refused here.
+
+    `plain` says that data and tags were checked before and need no second look.
+    """
+    datum = datum.check_envelope()
+    body = datum.data if plain else codec.plain(datum.data)
+    tags, text = _tag_texts_of(datum.tags, plain)
     created = clock.to_us(datum.created_at)
     if not T_FIRST <= created <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
         raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
-    if datum.extra is not None and not isinstance(datum.extra, dict):
-        raise InputError(f"extra must be a dict, not {type(datum.extra).__name__}", field="extra")
-    data = codec.encode(datum.data)
-    if len(data) + len(datum.content) > MAX_RECORD_BYTES:
+    extra, content = datum.extra, datum.content
+    if extra is not None and not isinstance(extra, dict):
+        raise InputError(f"extra must be a dict, not {type(extra).__name__}", field="extra")
+    data = codec.encode(body)
+    if len(data) + len(content) > MAX_RECORD_BYTES:
         raise InputError(
             f"the record {datum.id!r} is larger than {MAX_RECORD_BYTES} bytes",
             hint="keep large bytes in a blob and store its name",
         )
-    given = datum.tags if type(datum.tags) is frozenset else frozenset(datum.tags or ())
-    tags, text = _tag_texts.get(given) or _tag_text(given)
     return EncodedDatum(
         datum.id,
         created,
@@ -142,24 +146,30 @@ def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum
         datum.source,
         datum.parent_id,
         text,
-        codec.encode(codec.plain(datum.extra)) if datum.extra else None,
+        codec.encode(codec.plain(extra)) if extra else None,
         data,
-        datum.content or None,
-        datum.data,
+        content or None,
+        body,
         tags,
     )
 
 
-_tag_texts: dict[frozenset[str], tuple[tuple[str, ...], str]] = {}
+_TagTexts = tuple[tuple[str, ...], str]
+_tag_texts: dict[frozenset[str], _TagTexts] = {}
+_TEXTS = frozenset((str,))
 
 
-def _tag_text(tags: frozenset[str]) -> tuple[tuple[str, ...], str]:
+def _tag_texts_of(tags: Any, plain: bool) -> _TagTexts:
     """Return tags sorted, and as the row has them; cached, because few sets serve many records."""
+    known = _tag_texts.get(tags) if type(tags) is frozenset else None
+    if known is not None and (plain or _TEXTS.issuperset(map(type, tags))):
+        return known
+    checked = frozenset(tags or ()) if plain else ids.check_tags(tags)
+    text = codec.encode(sorted(checked)).decode()
     if len(_tag_texts) > 4096:
         _tag_texts.clear()
-    text = codec.encode(sorted(tags)).decode()
-    found = _tag_texts[tags] = tuple(_tags_decoder.decode(text)), text
-    return found
+    known = _tag_texts[checked] = tuple(_tags_decoder.decode(text)), text
+    return known
 
 
 def tags_of(row: Row) -> tuple[str, ...]:
@@ -222,7 +232,7 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             clock.from_us(created),
             _data_decoder.decode(data) if data else {},
             content or b"",
-            _tag_sets.get(tags) or _tag_set(tags),
+            _tag_sets[tags] if tags in _tag_sets else _tag_set(tags),
             name(author),
             None if source is None else name(source),
             parent,

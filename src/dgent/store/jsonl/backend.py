@@ -41,6 +41,7 @@ from dgent.store.jsonl.cache import (
 from dgent.store.jsonl.compact import Compaction, Compactor
 from dgent.store.jsonl.damage import settle_damaged
 from dgent.store.jsonl.folder import CACHE, FORMAT, FORMAT_FILE, StoreFolder
+from dgent.store.jsonl.forget import has_unknown_records
 from dgent.store.jsonl.fsync import Policy, Strategy
 from dgent.store.jsonl.kernel import JSONLKernel
 from dgent.store.jsonl.scan import LINK
@@ -302,10 +303,17 @@ class JSONLBackend(SQLiteBackend):
     # -- upkeep ---------------------------------------------------------------------------
 
     async def _erase_traces(self) -> bool:
-        """Rewrite the cache too; forgetting has rewritten the files already."""
+        """Rewrite the cache too; forgetting has rewritten the files already.
+
+        False as long as lines that do not count may hold the same text under an id that nobody knows.
+        """
         erased = await super()._erase_traces()
-        left = await self._read(lambda _: self._require_open()._reader().own._all(cache.PURGING))
-        return erased and not left
+
+        def may_be_left(reading: Reading) -> bool:
+            ask = self._require_open()._reader().own._all
+            return bool(ask(cache.PURGING)) or has_unknown_records(self.kernel.folder, reading, ask)
+
+        return erased and not await self._read(may_be_left)
 
     async def check_lines(self) -> tuple[list[Report], list[RecordConflict]]:
         """Return reports of unusual lines, and records that two copies changed in the same fields."""

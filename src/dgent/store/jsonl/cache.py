@@ -11,14 +11,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dgent.config.places import machine_key
 from dgent.errors import Busy
 from dgent.store.engine.row import Row
-from dgent.store.jsonl.folder import Format, Stamp, StoreFolder
+from dgent.store.jsonl.folder import COMMITS, Format, Stamp, StoreFolder
 from dgent.store.sqlite.connection import SAFE_BLOCK
 from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.system import files
@@ -149,6 +149,7 @@ CREATE TABLE IF NOT EXISTS j_line (
 CREATE TABLE IF NOT EXISTS j_mark (c TEXT PRIMARY KEY, seq INT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_report (name TEXT NOT NULL, line INT NOT NULL, kind TEXT NOT NULL, text TEXT);
 CREATE TABLE IF NOT EXISTS j_pending (c TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (c, name));
+CREATE TABLE IF NOT EXISTS j_removed (c TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_damaged (c TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_whole (h BLOB PRIMARY KEY, rev INT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS j_erased (sum TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -166,6 +167,11 @@ _PUT_FILE = (
     f" ON CONFLICT (name) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in _FILE)}"
 )
 _PUT_LINE = "INSERT OR REPLACE INTO j_line VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+FIND_INCOMPLETE = (
+    f"SELECT c, name FROM j_pending WHERE name <> '{COMMITS}' AND c NOT IN (SELECT c FROM j_mark)"
+    " AND c NOT IN (SELECT cid FROM commits WHERE cid IS NOT NULL)"
+)
+"""Finds the commits that do not count because lines of them are missing, and the files of the others."""
 PURGING = "SELECT 1 FROM meta WHERE name = 'purging'"
 _HEADS = (
     "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
@@ -482,6 +488,24 @@ class Cache:
     def clear_pending(self, names: Iterable[str]) -> None:
         """Delete incomplete commits of files that are read again."""
         self._run_many("DELETE FROM j_pending WHERE name = ?", [(name,) for name in names])
+
+    def incomplete_commits(self) -> set[str]:
+        """Return the commits that do not count because lines of them are missing, and others are there."""
+        return {c for c, _ in self.ask(FIND_INCOMPLETE)}
+
+    def remove_incomplete(self, commits: Collection[str]) -> None:
+        """Record that all lines of incomplete commits are removed now."""
+        sql = f"DELETE FROM j_pending WHERE c = ? AND name <> '{COMMITS}'"
+        self._run_many(sql, [(c,) for c in commits])
+        self.put_removed(commits)
+
+    def put_removed(self, commits: Iterable[str]) -> None:
+        """Record commits whose lines were removed while they were incomplete."""
+        self._run_many("INSERT OR IGNORE INTO j_removed VALUES (?)", [(c,) for c in commits])
+
+    def removed_commits(self) -> set[str]:
+        """Return the commits whose lines were removed while they were incomplete."""
+        return {c for (c,) in self.ask("SELECT c FROM j_removed")}
 
     def put_damaged(self, c: str) -> None:
         """Record a commit that counts although lines of it are missing."""

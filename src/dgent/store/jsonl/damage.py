@@ -6,7 +6,8 @@ acknowledged and lost a line since: then its remaining lines count, and it is re
 - the next writer after an interruption reuses the commit's seq, so a commit whose seq another commit
   has was never acknowledged, and one whose seq leaves a gap was;
 - an interruption leaves the first lines of a commit, so a commit that lacks an earlier line was damaged;
-- a mark is written after the lines it counts are on the disk, so a mark without its lines was damaged.
+- a mark is written after the lines it counts are on the disk, so a mark without its lines was damaged,
+  unless they were removed here because the commit was incomplete and might hold what was erased.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dgent import clock
 from dgent.store.jsonl import folder
-from dgent.store.jsonl.line import CommitMark, RecordLine, previous_sums, seal
+from dgent.store.jsonl.line import CommitMark, RecordLine, parse_line, previous_sums, seal
 from dgent.store.jsonl.rewrite import FileRewrite
 from dgent.store.jsonl.scan import FileScan, parse_file
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
     from dgent.store.jsonl.replay import CommitGroup
 
-DAMAGED = "damaged commit"
 SETTLE = (
     "`dgent doctor --damaged accept` keeps their remaining lines, `dgent doctor --damaged drop` removes them"
 )
@@ -45,6 +45,7 @@ class Evidence:
         self._followed: dict[str, set[str | None]] = {}  # the commits whose lines replace a line, by its sum
         self._orphans: set[int] = set()  # the seqs of marks without lines, or whose commit name was edited
         self._floor = kernel.store.floor()
+        self._removed = kernel.cache.removed_commits()
         marks = scans.get(folder.COMMITS)
         self._edited = {found.read.line.c for found in marks.found if found.read.hand} if marks else set()
         for group in groups:
@@ -70,7 +71,11 @@ class Evidence:
         """Check whether an incomplete commit was acknowledged once."""
         if not group.lines:
             return False  # no line of it remains
-        if group.c in self._once_whole or group.mark is not None:
+        if group.c in self._once_whole:
+            return True
+        if group.c in self._removed:
+            return False
+        if group.mark is not None:
             return True
         first: RecordLine = group.lines[0].read.line
         if any(self._followed.get(found.read.sum, set()) - {group.c} for found in group.lines):
@@ -118,23 +123,31 @@ def describe_damage(group: CommitGroup) -> str:
 
 
 def settle_damaged(kernel: JSONLKernel, accept: bool) -> int:
-    """Declare damaged commits complete, or remove their lines; return the number of such commits."""
+    """Declare damaged commits complete, or remove their lines; return the number of such commits.
+
+    The lines of incomplete commits are removed too; they never counted, so there is nothing to accept.
+    """
     damaged = kernel.cache.damaged_commits()
-    if not damaged:
+    incomplete = set() if accept else kernel.cache.incomplete_commits()
+    if not damaged and not incomplete:
         return 0
     with FileRewrite(kernel) as files:
         for name in kernel.folder.stamps():
             if folder.holds_records(name) and not accept:
-                files.write(name, _undamaged_lines(kernel, name, damaged))
+                files.write(name, _remaining_lines(kernel, name, damaged, incomplete))
         files.write(folder.COMMITS, _rewritten_marks(kernel, damaged, accept))
     kernel.cache.invalidate()
     kernel.read_files()
-    return len(damaged)
+    return len(damaged | incomplete)
 
 
-def _undamaged_lines(kernel: JSONLKernel, name: str, damaged: set[str]) -> Iterator[bytes]:
+def _remaining_lines(
+    kernel: JSONLKernel, name: str, damaged: set[str], incomplete: set[str]
+) -> Iterator[bytes]:
     for raw, line in parse_file(kernel.folder, name, RecordLine):
-        if line is None or line.c not in damaged:
+        # A line that was edited by hand counts without its commit.
+        gone = line is not None and line.c in incomplete and not parse_line(raw).hand
+        if line is None or not (gone or line.c in damaged):
             yield raw
 
 

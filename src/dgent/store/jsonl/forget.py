@@ -2,39 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from dgent.store.engine.kernel import Reading
+from dgent.store.engine.merge import is_joint
 from dgent.store.jsonl import folder
+from dgent.store.jsonl.cache import FIND_INCOMPLETE
 from dgent.store.jsonl.damage import mark_of
-from dgent.store.jsonl.line import CommitMark, RecordLine, seal
+from dgent.store.jsonl.folder import StoreFolder
+from dgent.store.jsonl.line import CommitMark, RecordLine, parse_line, seal, strip_line
 from dgent.store.jsonl.rewrite import FileRewrite
-from dgent.store.jsonl.scan import parse_file
+from dgent.store.jsonl.scan import BAD, CUT, parse_file
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
+_ID = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*")')
+
 
 def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
-    """Remove every line of forgotten records; unreadable lines with one of `ids` are removed too."""
-    texts = [msgspec.json.encode(id)[1:-1] for id in ids]
-    touched: dict[str, list[RecordLine]] = {}
-    affected = []
-    for name in filter(folder.holds_records, kernel.folder.stamps()):
-        lines = [line for _, line, goes in _check_lines(kernel, name, texts) if goes]
-        for line in lines:
-            if line is not None and line.c is not None:
-                touched.setdefault(line.c, []).append(line)
-        if lines:
-            affected.append(name)
+    """Remove every line of forgotten records, and lines that do not count and may hold some of their text.
+
+    These are incomplete commits about one of the records, or about the block that it is part of, and
+    unreadable lines that name one of `ids` or of the ids in removed lines.
+    """
+    found = _Removal(kernel, ids)
+    kernel.cache.remove_incomplete(found.commits)
     with FileRewrite(kernel) as files:
-        if touched or kernel.folder.stamp(folder.COMMITS) is not None:
-            files.write(folder.COMMITS, _rewrite_marks(kernel, touched, texts))
-        for name in affected:
-            files.write(name, (raw for raw, _, goes in _check_lines(kernel, name, texts) if not goes))
+        if found.touched or kernel.folder.stamp(folder.COMMITS) is not None:
+            files.write(folder.COMMITS, _rewrite_marks(kernel, found))
+        for name in sorted(found.affected):
+            files.write(name, found.remaining_lines(name))
     kernel.cache.end_purge()
+
+
+class _Removal:
+    """The lines that a purge removes, found in one pass over all files."""
+
+    def __init__(self, kernel: JSONLKernel, ids: Sequence[str]) -> None:
+        self._kernel = kernel
+        self._incomplete = kernel.cache.incomplete_commits()
+        self.touched: dict[str, list[RecordLine]] = {}  # lines of forgotten records, by commit
+        self.affected: set[str] = set()  # the files that lose lines
+        self._ids, self._roots = set(ids), set[str]()  # roots: the blocks that erased records are parts of
+        self._unreadable: set[str] = set()  # files with lines that cannot be read
+        self._waiting: dict[str, list[_WaitingLine]] = {}  # lines of incomplete commits
+        for name in filter(folder.holds_records, kernel.folder.stamps()):
+            for raw, line in parse_file(kernel.folder, name, RecordLine):
+                self._add_line(name, raw, line)
+        self.commits = {c for c, lines in self._waiting.items() if any(map(self._may_hold_erased, lines))}
+        self.affected.update(each.name for c in self.commits for each in self._waiting[c])
+        names = [*self._ids, *(f"{root}/" for root in self._roots), *self.commits]
+        self._texts = [msgspec.json.encode(each)[1:-1] for each in names]
+        self.affected.update(filter(self._has_named_line, self._unreadable - self.affected))
+
+    def _add_line(self, name: str, raw: bytes, line: RecordLine | None) -> None:
+        if line is None:
+            self._unreadable.add(name)
+        elif self._is_incomplete(raw, line):
+            erased = names_erased(self._kernel, line)
+            self._waiting.setdefault(line.c or "", []).append(_WaitingLine(name, line.id, erased))
+            if erased:
+                self._add_erased(line)
+        elif is_forgotten(self._kernel, line):
+            self.affected.add(name)
+            self.touched.setdefault(line.c or "", []).append(line)
+            self._add_erased(line)
+
+    def _add_erased(self, line: RecordLine) -> None:
+        self._ids.add(line.id)
+        if is_joint(line.schema or ""):
+            self._roots.add(_root_of(line.id))
+
+    def _is_incomplete(self, raw: bytes, line: RecordLine) -> bool:
+        # A line that was edited by hand counts without its commit.
+        return line.c in self._incomplete and not parse_line(raw).hand
+
+    def _may_hold_erased(self, line: _WaitingLine) -> bool:
+        return line.erased or _root_of(line.id) in self._roots
+
+    def _has_named_line(self, name: str) -> bool:
+        lines = parse_file(self._kernel.folder, name, RecordLine)
+        return any(line is None and self.is_named(raw) for raw, line in lines)
+
+    def is_named(self, raw: bytes) -> bool:
+        """Check whether an unreadable line names a record or a commit that is removed."""
+        return any(text in raw for text in self._texts)
+
+    def remaining_lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a file that stay."""
+        for raw, line in parse_file(self._kernel.folder, name, RecordLine):
+            if line is None:
+                goes = self.is_named(raw)
+            elif self._is_incomplete(raw, line):
+                goes = line.c in self.commits
+            else:
+                goes = is_forgotten(self._kernel, line)
+            if not goes:
+                yield raw
+
+
+class _WaitingLine(NamedTuple):
+    """A line of an incomplete commit: its file, its record, and whether it names an erased one."""
+
+    name: str
+    id: str
+    erased: bool
+
+
+def _root_of(id: str) -> str:
+    """Return the id of the record that a record is part of."""
+    return id.partition("/")[0]
 
 
 def is_forgotten(kernel: JSONLKernel, line: RecordLine) -> bool:
@@ -45,36 +127,74 @@ def is_forgotten(kernel: JSONLKernel, line: RecordLine) -> bool:
     return kernel.cache.is_erased(kernel.cache.hash(line.id), line.after, line.sum)
 
 
-def _check_lines(
-    kernel: JSONLKernel, name: str, texts: Sequence[bytes]
-) -> Iterator[tuple[bytes, RecordLine | None, bool]]:
-    """Yield the lines of a file, as bytes and parsed, each with whether it must be removed."""
-    for raw, line in parse_file(kernel.folder, name, RecordLine):
-        # An unreadable line with the id in it may belong to the record.
-        goes = _has_text(raw, texts) if line is None else is_forgotten(kernel, line)
-        yield raw, line, goes
+def names_erased(kernel: JSONLKernel, line: RecordLine) -> bool:
+    """Check whether a line was written without knowing that a record with its id was forgotten."""
+    return line.c is not None and kernel.store.forgotten_rev(line.id) > line.after
 
 
-def _has_text(raw: bytes, texts: Sequence[bytes]) -> bool:
-    return any(text in raw for text in texts)
+def has_unknown_records(files: StoreFolder, reading: Reading, ask: Callable[..., list[Any]]) -> bool:
+    """Check whether lines that do not count may hold records that nobody knows by an id.
+
+    Whoever was interrupted while creating a record may have created it again, under another id: what is
+    erased there is still in these lines. `ask` runs a statement on the cache.
+    """
+    incomplete = ask(FIND_INCOMPLETE)
+    commits = {c for c, _ in incomplete}
+    unreadable = ask("SELECT DISTINCT name FROM j_report WHERE kind IN (?, ?)", BAD, CUT)
+    for name in filter(folder.holds_records, {name for *_, name in (*incomplete, *unreadable)}):
+        for raw, line in parse_file(files, name, RecordLine):
+            if line is not None:
+                unknown = line.c in commits and not _is_known(reading, line.id)
+            else:  # without a quote it holds no text: zeros after a power cut, a marker of git
+                unknown = b'"' in raw and not _is_known(reading, _find_id(raw))
+            if unknown:
+                return True
+    return False
 
 
-def _rewrite_marks(
-    kernel: JSONLKernel, touched: dict[str, list[RecordLine]], texts: Sequence[bytes]
-) -> Iterator[bytes]:
-    """Yield the marks without forgotten records; each commit that loses a line gets a mark."""
+def _is_known(reading: Reading, id: str | None) -> bool:
+    """Check whether there is a record with an id, or one that it is part of."""
+    return id is not None and any(reading.head(each) is not None for each in (id, _root_of(id)))
+
+
+def _find_id(raw: bytes) -> str | None:
+    """Return the id at the beginning of an unreadable line; None if it cannot be read either."""
+    found = _ID.match(strip_line(raw))
+    try:
+        return None if found is None else msgspec.json.decode(found[1], type=str)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _rewrite_marks(kernel: JSONLKernel, found: _Removal) -> Iterator[bytes]:
+    """Yield the marks without forgotten records; each commit that loses a line gets a mark.
+
+    An incomplete commit gets none, which would make it count. That it was removed is said by a mark
+    with forgotten ids, because these are never removed.
+    """
     marked: set[str] = set()
+    last = _find_last_forget(kernel) if found.commits else None
     for raw, mark in parse_file(kernel.folder, folder.COMMITS, CommitMark):
         if mark is not None:
             marked.add(mark.c)
             _remove_forgotten(kernel, mark)
-            yield _seal_mark(mark, touched.get(mark.c, ()))
-        elif not _has_text(raw, texts):
+            if mark.c == last:
+                mark.removed = sorted({*mark.removed, *found.commits})
+            yield _seal_mark(mark, found.touched.get(mark.c, ()))
+        elif not found.is_named(raw):
             yield raw
-    for c, lines in touched.items():
+    for c, lines in found.touched.items():
         if c not in marked:
             kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
             yield _seal_mark(mark_of(min(lines, key=lambda line: line.i)), lines)
+
+
+def _find_last_forget(kernel: JSONLKernel) -> str | None:
+    """Return the last commit in the file of marks that has forgotten ids."""
+    last = None
+    for _, mark in parse_file(kernel.folder, folder.COMMITS, CommitMark):
+        last = mark.c if mark is not None and mark.forget else last
+    return last
 
 
 def _remove_forgotten(kernel: JSONLKernel, mark: CommitMark) -> None:

@@ -129,6 +129,7 @@ def _merge_marks(left: CommitMark, right: CommitMark) -> None:
     left.gone = sorted({*left.gone, *right.gone})
     gone = set(left.gone)
     left.past = sorted(e for e in {*left.past, *right.past} if (e[0], e[2], e[3]) not in gone)
+    left.removed = sorted({*left.removed, *right.removed})
     left.quiet = sorted({*left.quiet, *right.quiet})
     left.drops = {id: max(rev, right.drops[id]) for id, rev in left.drops.items() if id in right.drops}
     known = {(i, id) for i, id, _ in right.same}

@@ -7,11 +7,10 @@ import shlex
 from typing import TYPE_CHECKING
 
 from dgent.store.jsonl.cache import RecordConflict, Report
-from dgent.store.jsonl.damage import DAMAGED, SETTLE
+from dgent.store.jsonl.damage import SETTLE
 from dgent.store.jsonl.folder import FORMAT
 from dgent.store.jsonl.git import is_set_up
-from dgent.store.jsonl.replay import INCOMPLETE
-from dgent.store.jsonl.scan import BAD, CUT, HAND, LINK, MARKER
+from dgent.store.jsonl.scan import BAD, CUT, DAMAGED, HAND, INCOMPLETE, LINK, MARKER
 from dgent.store.jsonl.settle import REASON
 from dgent.store.sqlite.inspect import _room
 from dgent.store.sqlite.upkeep import SQLiteUpkeep
@@ -36,10 +35,13 @@ _LEVELS: dict[str, Level] = {
 }
 _HINTS = {
     BAD: "correct the line, or remove it; it is kept as it is",
-    CUT: "a write was interrupted here, and was never acknowledged; it is kept as it is",
+    CUT: "a write was interrupted here, and was never acknowledged; it is kept until you remove it",
     MARKER: "both sides were read; `dgent jsonl compact --history` leaves the marker out",
     HAND: "it was applied as a new version; `dgent jsonl compact --history` seals it",
-    INCOMPLETE: "a commit of several records was interrupted, and was never acknowledged",
+    INCOMPLETE: (
+        "a commit of several records was interrupted, and was never acknowledged, or its other files have not"
+        " arrived yet; `dgent doctor --damaged drop` removes its lines"
+    ),
     DAMAGED: SETTLE,
     LINK: "a link is not followed: put the file itself in its place, or remove it",
 }

@@ -122,8 +122,7 @@ class Journal:
         Ids of records that a room settles jointly are numbers: another copy may have given the same id to
         another record, which must not be erased with the deleted record.
         """
-        rules = None if row.live else merge.rules_of(schema := self._store.name(row.schema))
-        if rules is None or schema not in rules.joint:
+        if row.live or not merge.is_joint(self._store.name(row.schema)):
             return None
         return sorted(self._cache.lines_of(row.record_key))
 

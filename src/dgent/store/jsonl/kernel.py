@@ -157,6 +157,10 @@ class JSONLKernel:
         total, seq, record_key = self.store.changes()
         return total - self._carried, seq, record_key
 
+    def is_move_due(self) -> bool:
+        """Check whether the cache moves index entries with its next commit."""
+        return self.store.is_move_due()
+
     def close(self) -> None:
         """Release the files; raises if acknowledged commits may not be on the disk."""
         try:

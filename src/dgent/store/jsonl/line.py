@@ -72,7 +72,8 @@ class CommitMark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stay off the feed, `gone` ops on records that were forgotten since, `forget` hashes of forgotten ids
     with their last revs, `lines` the sums of the erased lines for those hashes whose id another copy may
     have given to another record, `drops` the first kept revs of records after a retention rule, `floor`
-    the newest seq whose history is incomplete.
+    the newest seq whose history is incomplete, `removed` the commits that were incomplete when their lines
+    were removed with those of a forgotten record: they count only when they are whole again.
     """
 
     c: str
@@ -94,6 +95,7 @@ class CommitMark(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     drops: dict[str, int] = {}
     floor: int | None = None
     expired: datetime | None = None
+    removed: list[str] = []
     sum: str | None = None
 
     @property

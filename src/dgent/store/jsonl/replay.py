@@ -15,11 +15,12 @@ from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, 
 from dgent.store.jsonl import folder
 from dgent.store.jsonl.apply import LineApplier
 from dgent.store.jsonl.cache import FileState, Report
-from dgent.store.jsonl.damage import DAMAGED, Evidence, describe_damage
+from dgent.store.jsonl.damage import Evidence, describe_damage
 from dgent.store.jsonl.folder import Stamp
+from dgent.store.jsonl.forget import names_erased
 from dgent.store.jsonl.line import CommitMark, ParsedLine, RecordLine, previous_sums
 from dgent.store.jsonl.lineage import Lineage
-from dgent.store.jsonl.scan import FileScan, ScannedLine, is_appended
+from dgent.store.jsonl.scan import DAMAGED, FileScan, ScannedLine, is_appended, report_incomplete
 from dgent.store.jsonl.validate import BY_HAND
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 HAND = "hand"
 LAST = 2**63
-INCOMPLETE = "incomplete commit"
 _PLACE = attrgetter("read.line.i")
 _CODES = {"put": PUT, "delete": DELETE}
 
@@ -87,6 +87,7 @@ class FileReplay:
         self._seqs: dict[str, int] = {}  # of the commits that this pass applied
         self._once_whole: set[str] = set()  # commits that the cache had before it was emptied
         self._damaged: dict[str, str] = {}  # damaged commits that count, with a description
+        self._cut_off: list[ScannedLine] = []  # lines of incomplete commits without a mark
         self._merged = False  # whether another copy made a commit without knowing all commits here
         self._dropped: set[str] = set()  # newest lines in the cache that others have compacted
 
@@ -188,11 +189,15 @@ class FileReplay:
             gone = [*((id, rev) for _, id, _, rev in mark.past), *mark.drops.items()]
             applier.compacted |= {id: max(rev, applier.compacted.get(id, 0)) for id, rev in gone}
             applier.floor = max(mark.floor or 0, applier.floor)
+            if mark.removed:
+                self._cache.put_removed(mark.removed)
         applier.superseded = {each for found in _lines(scans) for each in previous_sums(found.read.line)}
         news = self._find_new_commits(scans, applier)
         for group in news:
             if group.mark is not None and group.mark.forget:
                 applier.erase_records(group.mark.forget, group.mark.lines)
+        if any(names_erased(self._kernel, found.read.line) for found in self._cut_off):
+            self._cache.start_purge()
         for group in sorted(news, key=lambda group: group.place):
             self._apply_group(group, applier)
         applier.finish(lambda ids: self._read_lineages(scans, ids), rebuilt, self._merged)
@@ -283,8 +288,9 @@ class FileReplay:
     def _wait_for(self, group: CommitGroup) -> None:
         self._cache.put_pending(group.c, {found.name for found in group.lines} | {folder.COMMITS})
         for found in group.lines:
-            text = "other lines of its commit are missing, so it does not count"
-            self._cache.put_report(Report(found.name, found.number, INCOMPLETE, text))
+            self._cache.put_report(report_incomplete(found))
+        if group.mark is None:  # with its mark there, the rest is still arriving
+            self._cut_off += group.lines
 
     def _declare_schemas(self, scan: FileScan) -> None:
         declarations = sorted((found.read.line for found in scan.found), key=lambda line: line.at)

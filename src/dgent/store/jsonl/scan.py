@@ -17,6 +17,7 @@ _MARKERS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
 BAD, CUT, MARKER, HAND = "bad line", "cut off", "conflict marker", "edited by hand"
 LINK = "not a plain file"
+DAMAGED, INCOMPLETE = "damaged commit", "incomplete commit"
 
 
 class ScannedLine(NamedTuple):
@@ -88,6 +89,12 @@ class FileScan:
 
     def _report(self, number: int, kind: str, text: str) -> None:
         self.reports.append(Report(self.name, number, kind, text))
+
+
+def report_incomplete(found: ScannedLine) -> Report:
+    """Return the report of a line whose commit is incomplete."""
+    text = "other lines of its commit are missing, so it does not count"
+    return Report(found.name, found.number, INCOMPLETE, text)
 
 
 def is_marker(text: bytes) -> bool:

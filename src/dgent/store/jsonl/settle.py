@@ -67,8 +67,7 @@ class LineSettlement:
         joint: dict[str, list[str]] = {}
         for id in sorted(self._ends):
             schema = self._schema(id)
-            rules = merge.rules_of(schema)
-            if rules is not None and schema in rules.joint:
+            if merge.is_joint(schema):
                 joint.setdefault(reserved.OWNERS[schema], []).append(id)
             else:
                 self._merge(id, found[id])

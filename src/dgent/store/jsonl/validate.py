@@ -83,6 +83,8 @@ def _check_commit_mark(mark: CommitMark) -> None:
         _check_op("forget", 0, None, rev)
         if len(_decode_hex("forget", hashed)) != HASH_BYTES:
             raise ValueError(f"forget must have hashes of {HASH_BYTES} bytes")
+    for c in mark.removed:
+        ids.check_id(c, "removed")
     for hashed in mark.lines:
         if len(_decode_hex("lines", hashed)) != HASH_BYTES:
             raise ValueError(f"lines must have hashes of {HASH_BYTES} bytes")

@@ -228,6 +228,9 @@ class MemoryKernel:
             if place < len(run) and run[place] == (key, created_at, record_key):
                 del run[place]
 
+    def move_entries(self) -> None:
+        """Do nothing: no entry waits."""
+
     def entries_at(self, record_key: int) -> list[Entry]:
         return [
             (index, key, created_at, mine)

@@ -180,6 +180,9 @@ class PostgresKernel(PostgresReading):
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
 
+    def move_entries(self) -> None:
+        """Do nothing: no entry waits."""
+
     def entries_at(self, record_key: int) -> list[Entry]:
         sql = f"SELECT ix, key, t, dk FROM {self.texts.u}.entry WHERE dk = $1"
         return [(ix, key, created_at, found) for ix, key, created_at, found in self._all(sql, record_key)]

@@ -341,7 +341,7 @@ async def read_page(
 
     def work() -> Page | None:
         reading = _QuickReading(fetch, texts, catalogs)
-        return read.query(reading, query, view, None, epoch, only_short=True)
+        return read.query_at_once(reading, query, view, epoch)
 
     for _ in range(2):
         try:

@@ -64,7 +64,7 @@ CREATE TABLE ix (
 CREATE TABLE entry (
     ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (ix, key, t, dk)
 ) WITHOUT ROWID;
-CREATE TABLE tail (seq INTEGER PRIMARY KEY, n INT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
 CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
 CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
@@ -76,7 +76,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         2,
         "add the table of index entries that wait to be moved",
-        "CREATE TABLE tail (seq INTEGER PRIMARY KEY, n INT NOT NULL, body BLOB NOT NULL)",
+        "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)",
     ),
 )
 """The steps to the formats after the first; functions get the connection and a ProgressReporter.

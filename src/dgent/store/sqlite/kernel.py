@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import apsw
@@ -16,17 +17,20 @@ from dgent.store.engine.catalog import (
     Catalog,
     Entry,
     IndexName,
+    Position,
     SchemaState,
     after_text,
     high,
     low,
     state_of,
 )
-from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, ops_of, start_at
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, end_at, ops_of, start_at
 from dgent.store.engine.row import Brief, Row, columns_of
+from dgent.store.engine.tail import Tail, TailRecord, Waiting, pack, sum_up, unpack
 from dgent.store.engine.versions import ANCHOR
 
 _MAX_CACHED = 100_000
+_PLACE_BITS = 20  # the place of a row of the tail is its commit's seq and a number within that
 _ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
 
 _COLUMNS = "dk, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc, fk, x, data"
@@ -44,8 +48,12 @@ _LAG = (
     " WHERE l.schema = ?"
 )
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
+_PLACES = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN}"
 _SIZE = f"SELECT count(*) FROM (SELECT 1 FROM entry e WHERE {_BETWEEN} LIMIT ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
+_TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
+_TAIL_SIZE = "SELECT coalesce(sum(records), 0), coalesce(max(place), 0) FROM tail"
+_TAIL_AFTER = "SELECT place, body FROM tail WHERE place > ? ORDER BY place"
 _LAST_KEY = (
     "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)),"
     " (SELECT value FROM meta WHERE name = 'clock') FROM meta WHERE name = 'dk_floor'"
@@ -76,7 +84,10 @@ _TRIM = (
 _CLEAR_NOTE = "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?"
 _FORGET = "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
-_FEW = 64  # so many entries are not worth sorting
+_REMOVE = "DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
+_WAIT = "INSERT INTO tail (place, records, body) VALUES (?, ?, ?)"
+_MANY = 256  # so many new records in one write have their entries sorted into the indexes at once
+MOVE_AT = 256  # when the entries of so many records wait, those of so many are moved
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({_LOG}, cid) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -96,6 +107,11 @@ def _walk_sql(columns: str, content: bool, descending: bool, between: str = _BET
 
 _WAYS = [(descending, content) for descending in (False, True) for content in (False, True)]
 _WALK = {(down, content): _walk_sql("e.key, " + _PREFIXED, content, down) for down, content in _WAYS}
+_ROW_AT = {True: _ROW, False: _ROW.replace(", content FROM", ", NULL FROM")}
+_BRIEF_AT = {
+    content: f"SELECT {_BRIEF}, {'d.content' if content else 'NULL'} FROM datum d WHERE d.dk = ?"
+    for content in (False, True)
+}
 _FETCH = {(down, content): _walk_sql(_BRIEF, content, down) + " LIMIT ?" for down, content in _WAYS}
 # One key and all times: a plain comparison is checked quicker, row by row, than a range of triples.
 _FETCH_KEY = {
@@ -116,6 +132,8 @@ class SQLiteReading:
         self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
         self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
+        self._tail = Tail()
+        self._looked = False  # whether the tail in memory is that of the moment that is read
 
     @property
     def generation(self) -> int:
@@ -133,6 +151,7 @@ class SQLiteReading:
     def _load(self, version: int) -> None:
         catalog = self.catalog
         catalog.clear()
+        self._forget_tail()
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
             state = state_of(raw)
@@ -201,11 +220,41 @@ class SQLiteReading:
         found = self._all(_ROW, record_key)
         return Row._make(found[0]) if found else None
 
+    # -- indexes and the tail -------------------------------------------------------------
+
+    def _forget_tail(self) -> None:
+        self._tail.clear()
+        self._looked = False
+
+    def _waiting(self, scan: IndexScan) -> Waiting | None:
+        """Return what waits in the tail for a scan, as of the moment that is read."""
+        if not self._looked:
+            ((first, last),) = self._all(_TAIL_ENDS)
+            if last is None or last < self._tail.last:
+                self._tail.clear()
+            if last is not None:
+                self._tail.drop_before(first)
+                if last > self._tail.last:
+                    self._tail.add(self._all(_TAIL_AFTER, self._tail.last))
+            self._looked = True
+        return self._tail.waiting(scan)
+
+    def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
+        """Return the rows at some positions, in their order."""
+        keys = [(record_key,) for _, _, record_key in places]
+        return self.connection.cursor().executemany(sql, keys).fetchall()
+
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         values = (scan.index_number, *scan.low, *scan.high)
-        make = Row._make
-        for found in self._walk(_WALK[descending, content], values):
-            yield found[0], make(found[1:])
+        make, waiting = Row._make, self._waiting(scan)
+        if waiting is None:
+            for found in self._walk(_WALK[descending, content], values):
+                yield found[0], make(found[1:])
+            return
+        own = self._walk(f"{_PLACES} {_order(descending)}", values)
+        for place in waiting.merged(own, descending):
+            for row in self._at(_ROW_AT[content], (place,)):
+                yield place[0], make(row)
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
         cursor = self.connection.cursor()
@@ -219,6 +268,7 @@ class SQLiteReading:
 
     def begin_read(self) -> None:
         """Start a read transaction: from here on, every read sees one moment."""
+        self._looked = False
         self._execute("BEGIN")
 
     def end_read(self) -> None:
@@ -233,15 +283,31 @@ class SQLiteReading:
             self._walking.pop().close(True)
 
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
+        waiting = self._waiting(scan)
+        if waiting is not None:
+            return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
         key = scan.low[0]
         if scan.low == low(key) and scan.high == high(key):
             return self._execute(_FETCH_KEY[descending, content], (scan.index_number, key, limit)).fetchall()
         values = (scan.index_number, *scan.low, *scan.high, limit)
         return self._execute(_FETCH[descending, content], values).fetchall()
 
+    def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterator[Position]:
+        """Return the first positions of a scan in the index and the tail."""
+        first = waiting.first(limit, descending)
+        if len(first) == limit:
+            scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
+        values = (scan.index_number, *scan.low, *scan.high, limit + len(waiting.removed))
+        own = self._all(f"{_PLACES} {_order(descending)} LIMIT ?", *values)
+        return islice(waiting.merged(own, descending), limit)
+
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        sql = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?"
-        found = self._all(sql, scan.index_number, *scan.low, *scan.high, count)
+        values, waiting = (scan.index_number, *scan.low, *scan.high), self._waiting(scan)
+        if waiting is None:
+            found = self._all(f"{_PLACES} {_order(descending)} LIMIT 1 OFFSET ?", *values, count)
+        else:
+            own = self._walk(f"{_PLACES} {_order(descending)}", values)
+            found = list(islice(waiting.merged(own, descending), count, count + 1))
         return start_at(scan, descending, found[0]) if found else None
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
@@ -253,7 +319,10 @@ class SQLiteReading:
         return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
 
     def size(self, scan: IndexScan, cap: int) -> int:
-        return int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap)[0][0])
+        waiting = self._waiting(scan)
+        more, less = (0, 0) if waiting is None else (len(waiting.added), len(waiting.removed))
+        own = int(self._all(_SIZE, scan.index_number, *scan.low, *scan.high, cap + less)[0][0])
+        return min(cap, own - less + more)
 
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
@@ -304,6 +373,9 @@ class SQLiteKernel(SQLiteReading):
         super().__init__(connection)
         self.tip = LogTip(0, 0, 0)
         self.final = self.patient = True
+        self.waiting = 0  # the entries of so many records are in the tail
+        self._place = 0  # of the newest row of the tail that this kernel wrote
+        self._direct = False  # whether entries of this transaction go into the indexes at once
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
         self._many_at_once = connection.cursor().executemany
@@ -341,19 +413,68 @@ class SQLiteKernel(SQLiteReading):
         self._many_at_once(sql, values)
 
     def _write_waiting(self) -> None:
-        if self._new_log or self._new or self._new_entries:
+        if self._new_log or self._new or self._new_entries or self._gone_entries:
             self._flush()
 
     def _flush(self) -> None:
-        rows, entries, log = list(self._new.values()), self._new_entries, self._new_log
+        rows, added, removed = list(self._new.values()), self._new_entries, self._gone_entries
+        log = self._new_log
         self._drop_new()
         if rows:
             self._many_at_once(_INSERT, rows)
-        if entries:
-            # Sorted, entries land on neighbouring pages.
-            self._many_at_once(_ADD, sorted(entries) if len(entries) > _FEW else entries)
+        if self._direct:
+            self._write_entries(added, removed)
+        elif added or removed:
+            if len(rows) >= _MANY:
+                fresh = {row.record_key for row in rows}
+                self._write_entries([entry for entry in added if entry[3] in fresh], ())
+                added = [entry for entry in added if entry[3] not in fresh]
+            self._write_tail(added, removed)
         if log:
             self._many_at_once(_APPEND, log)
+
+    def _write_entries(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
+        """Change the indexes; sorted, entries land on neighbouring pages."""
+        self._many_at_once(_REMOVE, sorted(removed))
+        self._many_at_once(_ADD, sorted(added))
+
+    def _write_tail(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        if not added and not removed:
+            return
+        # Never a place that was there before: readers know rows of the tail by their places.
+        self._place = max(self._place + 1, self.tip.seq << _PLACE_BITS)
+        records, body = pack(added, removed)
+        self._at_once(_WAIT, (self._place, records, body))
+        self.waiting += records
+        self._looked = False
+
+    def _move(self, most: int | None = None) -> None:
+        """Move the oldest waiting entries, of about so many records, into the indexes, sorted."""
+        self._write_waiting()
+        waiting: Any = self._at_once("SELECT place, body FROM tail ORDER BY place").fetchall()
+        records: list[TailRecord] = []
+        moved: list[tuple[int]] = []
+        for place, body in waiting:
+            if most is not None and len(records) >= most:
+                break
+            with suppress(Corrupt):  # what is damaged stays; reads say so
+                records += unpack(body)
+                moved.append((place,))
+        if moved:
+            self._write_entries(*sum_up(records))
+            self._many_at_once("DELETE FROM tail WHERE place = ?", moved)
+            self.waiting -= len(records)
+            self._looked = False
+
+    def drop_damaged_tail(self) -> None:
+        """Remove waiting entries that cannot be read; their records lack them until they are mended."""
+        self.move_entries()
+        self._execute("DELETE FROM tail")
+        self.waiting = 0
+
+    def move_entries(self) -> None:
+        self._move()
+        self._direct = True
 
     def _write_tombstones(self) -> None:
         tombstones, self._tombstones = self._tombstones, {}
@@ -370,6 +491,7 @@ class SQLiteKernel(SQLiteReading):
         # New rows wait here, so that many small commits of one transaction are written together.
         self._new: dict[str, Row] = {}
         self._new_entries: list[Entry] = []
+        self._gone_entries: list[Entry] = []
         self._new_log: list[tuple[Any, ...]] = []
 
     def head(self, id: str) -> Row | None:
@@ -380,15 +502,27 @@ class SQLiteKernel(SQLiteReading):
         return Row._make(found[0]) if found else None
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        self._write_all()
+        return super()._walk(sql, values)
+
+    def _waiting(self, scan: IndexScan) -> Waiting | None:
+        self._write_waiting()
+        return super()._waiting(scan)
+
+    def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
+        self._write_all()
+        return super()._at(sql, places)
+
+    def _write_all(self) -> None:
         self._write_waiting()
         self._write_tombstones()
-        return super()._walk(sql, values)
 
     # -- the transaction ------------------------------------------------------------------
 
     def begin(self) -> bool:
         """Start a write transaction; return whether other processes wrote since the last one."""
         self._at_once("BEGIN IMMEDIATE")
+        self._direct = False
         return self.notice_others()
 
     def notice_others(self) -> bool:
@@ -400,6 +534,8 @@ class SQLiteKernel(SQLiteReading):
         seq, at = self.newest()
         ((last_key, raw_belief),) = self._all(_LAST_KEY)
         self.tip = LogTip(seq, at, last_key)
+        ((self.waiting, self._place),) = self._all(_TAIL_SIZE)
+        self._looked = False
         self._belief = _belief_of(raw_belief)
         if self._belief is not None:
             clock.recall(self._belief)
@@ -413,6 +549,8 @@ class SQLiteKernel(SQLiteReading):
     def commit(self) -> None:
         """Make the transaction durable, then let readers know the new names."""
         self.end_walks()
+        if self.is_move_due():
+            self._move(MOVE_AT)
         if self._changed_catalog:
             self._execute("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
         if (belief := clock.belief()) != self._belief and belief is not None:
@@ -430,10 +568,15 @@ class SQLiteKernel(SQLiteReading):
             catalog.generation += 1
         self._forget_fresh()
 
+    def is_move_due(self) -> bool:
+        """Check whether the next commit moves entries, and so takes some milliseconds longer."""
+        return self.waiting >= MOVE_AT
+
     def rollback(self) -> None:
         """Undo the transaction, also when SQLite already did."""
         self.end_walks()
         self._drop_new()
+        self._forget_tail()
         self._tombstones = {}
         self.commit_names.clear()
         self._forget_fresh()
@@ -525,11 +668,10 @@ class SQLiteKernel(SQLiteReading):
         self._new_entries.extend(entries)
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
-        gone = list(entries)
-        if gone:
-            self._many("DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?", gone)
+        self._gone_entries.extend(entries)
 
     def entries_at(self, record_key: int) -> list[Entry]:
+        self.move_entries()
         return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", record_key)
 
     def mark_unindexed(self, schema: int, record_key: int, unindexed: bool) -> None:
@@ -578,6 +720,7 @@ class SQLiteKernel(SQLiteReading):
         self._load(version)
 
     def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
+        self.move_entries()
         names = self._all("SELECT ix, schema, iv, tag, path FROM ix WHERE schema = ? AND trail = 0", schema)
         left = limit
         for ix, *name in names:

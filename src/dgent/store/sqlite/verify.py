@@ -13,7 +13,8 @@ from dgent.store.engine.catalog import EMPTY, Entry, IndexName, is_declared
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row, columns_of
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.engine.tail import TailRecord, sum_up, unpack
+from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
 from dgent.store.upkeep import Finding
 from dgent.system.progress import ProgressReporter
 
@@ -59,7 +60,8 @@ _LOST = (
 )
 # Forgetting removes a record's entries with it: entries of a record that was there and is not are a trace.
 _TRACED = (
-    "SELECT DISTINCT e.dk FROM entry e LEFT JOIN datum d ON d.dk = e.dk WHERE d.dk IS NULL"
+    "SELECT DISTINCT e.dk FROM (SELECT dk FROM entry UNION ALL SELECT dk FROM arriving) e"
+    " LEFT JOIN datum d ON d.dk = e.dk WHERE d.dk IS NULL"
     " AND e.dk <= (SELECT max(m.value, (SELECT coalesce(max(dk), 0) FROM datum))"
     " FROM meta m WHERE m.name = 'dk_floor')"
 )
@@ -67,8 +69,16 @@ _WANT = (
     "CREATE TEMP TABLE want (ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL,"
     " PRIMARY KEY (ix, key, t, dk)) WITHOUT ROWID"
 )
-_MISSING = "SELECT ix, key, t, dk FROM want EXCEPT SELECT ix, key, t, dk FROM entry"
-_EXTRA = "SELECT ix, key, t, dk FROM entry EXCEPT SELECT ix, key, t, dk FROM want"
+# Entries that wait to be moved, and those that wait to be removed, count as if they had been.
+_ARRIVING, _LEAVING = _WANT.replace("want", "arriving"), _WANT.replace("want", "leaving")
+_MISSING = (
+    "SELECT * FROM want INTERSECT SELECT * FROM leaving UNION SELECT * FROM"
+    " (SELECT * FROM want EXCEPT SELECT ix, key, t, dk FROM entry EXCEPT SELECT * FROM arriving)"
+)
+_EXTRA = (
+    "SELECT ix, key, t, dk FROM (SELECT ix, key, t, dk FROM entry UNION SELECT * FROM arriving)"
+    " EXCEPT SELECT * FROM want EXCEPT SELECT * FROM leaving"
+)
 _UNLISTED = (
     "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
     " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
@@ -101,15 +111,17 @@ class Strays:
         self.missing: list[int] = []  # record key of rows that lack an entry
         self.extra: list[Entry] = []
         self.unindexed: list[int] = []
+        self.unreadable = 0  # rows of the tail that are damaged
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.unindexed)
+        return bool(self.missing or self.extra or self.unindexed or self.unreadable)
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
+            + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
         )
 
 
@@ -151,7 +163,7 @@ def _list_wanted(
 ) -> set[int]:
     """Write the entries that rows must have into a temporary table; return the keys of damaged rows."""
     connection.execute("PRAGMA query_only = OFF")
-    for table in (_WANT, _BAD, _NAMED):
+    for table in (_WANT, _BAD, _NAMED, _ARRIVING, _LEAVING):
         connection.execute(table)
     damaged = {record_key for record_key, _ in _unsound(connection)}
     connection.executemany("INSERT INTO bad VALUES (?)", [(record_key,) for record_key in damaged])
@@ -167,6 +179,21 @@ def _list_wanted(
     return damaged
 
 
+def _list_waiting(connection: apsw.Connection) -> int:
+    """Write the entries that wait in the tail into temporary tables; return how many rows are damaged."""
+    records: list[TailRecord] = []
+    damaged = 0
+    for (body,) in _all(connection, "SELECT body FROM tail ORDER BY place"):
+        try:
+            records += unpack(body)
+        except rows.DAMAGE:
+            damaged += 1
+    added, removed = sum_up(records)
+    connection.executemany("INSERT INTO arriving VALUES (?, ?, ?, ?)", added)
+    connection.executemany("INSERT INTO leaving VALUES (?, ?, ?, ?)", removed)
+    return damaged
+
+
 def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[Strays, list[Finding]]:
     """Work out from every live row which entries there must be, and compare; inside a read transaction."""
     ask = connection.execute
@@ -175,11 +202,13 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     ledger, unsettled = Ledger(_as_writing(kernel)), _Unsettled(kernel)
     pace.total = int(kernel._all("SELECT count(*) FROM datum WHERE live = 1 AND trail = 0")[0][0])
     damaged = _list_wanted(connection, ledger, unsettled, pace)
+    unreadable = _list_waiting(connection)
     unread = _read_log(connection, kernel.floor())
     lost = _all(connection, _LOST)
     gone = {record_key for record_key, _, nothing in lost if nothing}
     traced = {record_key for (record_key,) in _all(connection, _TRACED)} - gone
     strays, spared = Strays(), damaged | gone | traced
+    strays.unreadable = unreadable
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
     # The index entries of a lost record are its only trace, and stay.
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
@@ -352,6 +381,8 @@ def _log_and_history(kernel: SQLiteReading, unread: int) -> list[Finding]:
 
 async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     """Add missing entries and remove those that lead nowhere, in batches, each row checked again."""
+    if strays.unreadable:
+        await backend._write(lambda ledger: _own(ledger).drop_damaged_tail())
     for start in range(0, len(strays.missing), MEND_BATCH):
         some = strays.missing[start : start + MEND_BATCH]
         await backend._write(lambda ledger, some=some: _add(ledger, some))  # type: ignore[misc]
@@ -374,6 +405,7 @@ def _work_out_entries(
 
 
 def _add(ledger: Ledger, record_keys: Sequence[int]) -> None:
+    ledger.kernel.move_entries()
     unsettled = _Unsettled(_own(ledger))
     for record_key in record_keys:
         row, wanted = _work_out_entries(ledger, unsettled, record_key)
@@ -382,6 +414,7 @@ def _add(ledger: Ledger, record_keys: Sequence[int]) -> None:
 
 
 def _remove(ledger: Ledger, extra: Sequence[Entry]) -> None:
+    ledger.kernel.move_entries()
     unsettled = _Unsettled(_own(ledger))
     gone = []
     for entry in extra:
@@ -401,8 +434,8 @@ def _mark(ledger: Ledger, record_keys: Sequence[int]) -> None:
             kernel.mark_unindexed(row.schema, record_key, True)
 
 
-def _own(ledger: Ledger) -> SQLiteReading:
+def _own(ledger: Ledger) -> SQLiteKernel:
     """Return the kernel that a ledger writes to; what wraps it passes statements on."""
     kernel: Any = ledger.kernel
-    own: SQLiteReading = kernel
+    own: SQLiteKernel = kernel
     return own

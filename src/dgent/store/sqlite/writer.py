@@ -42,6 +42,7 @@ class Transactions(Protocol):
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
     def changes(self) -> tuple[int, int, int]: ...
+    def is_move_due(self) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -137,6 +138,9 @@ class WriterThread:
         and left to the thread too, which finds out whose fault it is.
         """
         if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
+            return False
+        if self.kernel.is_move_due():
+            self.lock.release()
             return False
         try:
             self._patience.none, self.kernel.patient, self.kernel.final = True, False, False

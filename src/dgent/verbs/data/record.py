@@ -304,6 +304,7 @@ class ForgetRecords(Ask):
 class ForgetResult(msgspec.Struct, frozen=True):
     """The result of forgetting; `erased` is False while other readers still keep the old bytes alive.
 
+    In a folder of lines it is also False while unreadable or incomplete lines may hold the same text.
     `remains` says where bytes may be that the engine cannot reach.
     """
 

@@ -107,7 +107,10 @@ class Doctor(Ask):
     fix: Annotated[bool, option("repair what can be repaired safely")] = False
     damaged: Annotated[
         Literal["accept", "drop"] | None,
-        option("keep or remove what is left of commits that lost lines, in a folder of text files"),
+        option(
+            "keep or remove what is left of commits that lost lines, in a folder of text files; drop also"
+            " removes commits that were cut off"
+        ),
     ] = None
 
 

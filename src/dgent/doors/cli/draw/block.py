@@ -371,11 +371,10 @@ def draw_redaction(found: answer.RedactResult, paint: Paint) -> Lines:
         lines.append(
             paint(f"  the message of version {kept} is kept: --clear-messages clears it", fg="yellow")
         )
-    return (
-        lines
-        if found.erased
-        else [*lines, paint("  not yet gone from the disk: repeat the command", fg="yellow")]
-    )
+    if not found.erased:
+        text = "  not yet gone from the disk: repeat the command; `dgent doctor` says what keeps it there"
+        lines.append(paint(text, fg="yellow"))
+    return lines
 
 
 def draw_compaction(found: answer.BlockCompaction, paint: Paint) -> Lines:

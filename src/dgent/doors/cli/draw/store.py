@@ -177,7 +177,10 @@ def draw_erasure(found: Any, paint: Paint) -> Lines:
     lines = [f"{lead} {many(found.records, 'record')} with {many(found.versions, 'version')}"]
     if not found.erased and not found.dry_run:
         lines.append(
-            paint("a reader still keeps the old bytes alive; `dgent doctor --fix` finishes it", fg="yellow")
+            paint(
+                "the old bytes are not gone yet; `dgent doctor --fix` finishes it, or says what keeps them",
+                fg="yellow",
+            )
         )
     if found.remains and found.records and not found.dry_run:
         lines.append(paint.dim(f"bytes of it may still be in {found.remains}"))

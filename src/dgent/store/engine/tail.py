@@ -1,0 +1,171 @@
+"""The tail: index entries that commits have written and nobody has moved into the indexes yet.
+
+One record is in several indexes, far apart on the disk. So a commit writes the entries of all its records
+as one row, and hundreds of them are moved into the indexes together, sorted. Until then every reader
+merges the two: it has the tail in memory, and looks before each read whether others have added to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+import msgspec
+
+from dgent.errors import Corrupt
+from dgent.store.engine.catalog import Entry, Position
+from dgent.store.engine.kernel import IndexScan
+
+TailRecord = tuple[int, int, list[int], list[bytes], list[int], list[bytes]]
+"""A record's time and key, the indexes and keys of its new entries, and those of removed ones."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[TailRecord]).decode
+
+
+def pack(added: Iterable[Entry], removed: Iterable[Entry]) -> tuple[int, bytes]:
+    """Return the row of the tail for some changes of entries: the number of records, and the bytes."""
+    records: dict[tuple[int, int], TailRecord] = {}
+    for index, key, created_at, record_key in added:
+        record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
+        record[2].append(index)
+        record[3].append(key)
+    for index, key, created_at, record_key in removed:
+        record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
+        record[4].append(index)
+        record[5].append(key)
+    return len(records), _encode(list(records.values()))
+
+
+def _start(records: dict[tuple[int, int], TailRecord], created_at: int, record_key: int) -> TailRecord:
+    made = records[created_at, record_key] = (created_at, record_key, [], [], [], [])
+    return made
+
+
+def unpack(raw: bytes) -> list[TailRecord]:
+    """Return the records of a row of the tail."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, TypeError) as error:
+        hint = "`dgent doctor --deep --fix` works the entries out again"
+        raise Corrupt(f"index entries that wait to be moved are damaged: {error}", hint=hint) from None
+
+
+def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries that the indexes lack and those that they have too many, both sorted."""
+    added = [
+        (index, key, created_at, record_key)
+        for created_at, record_key, numbers, keys, _, _ in records
+        for index, key in zip(numbers, keys, strict=True)
+    ]
+    removed = [
+        (index, key, created_at, record_key)
+        for created_at, record_key, _, _, numbers, keys in records
+        if numbers
+        for index, key in zip(numbers, keys, strict=True)
+    ]
+    if removed:
+        # Each entry comes and goes in turn, so what both lists have as often is as it was.
+        balance = Counter(added)
+        balance.subtract(removed)
+        added = [entry for entry, count in balance.items() if count > 0]
+        removed = [entry for entry, count in balance.items() if count < 0]
+    return sorted(added), sorted(removed)
+
+
+class Waiting(NamedTuple):
+    """What the tail has for a scan: positions to add to the index's own, in order, and those to leave out."""
+
+    added: Sequence[Position]
+    removed: frozenset[Position]
+
+    def first(self, limit: int, descending: bool) -> Sequence[Position]:
+        """Return the first positions to add."""
+        return self.added[::-1][:limit] if descending else self.added[:limit]
+
+    def merged(self, own: Iterable[Position], descending: bool) -> Iterator[Position]:
+        """Yield the positions of an index and of the tail in order, each once."""
+        last = None
+        for place in merge(own, self.added[::-1] if descending else self.added, reverse=descending):
+            if place != last and place not in self.removed:
+                yield place
+            last = place
+
+
+class _Run:
+    """The part of the tail that belongs to one index."""
+
+    def __init__(self) -> None:
+        self.seen = 0  # so many records of the tail are in here
+        self.added: list[Position] = []
+        self.removed: set[Position] = set()
+        self._net: dict[Position, int] = {}
+
+    def take(self, index: int, records: Sequence[TailRecord]) -> None:
+        """Take over the records that came since the last time."""
+        net, before = self._net, len(self._net)
+        changed = False
+        for created_at, record_key, new, new_keys, old, old_keys in records[self.seen :]:
+            if index in new:
+                for number, key in zip(new, new_keys, strict=True):
+                    if number == index:
+                        place = key, created_at, record_key
+                        net[place] = net.get(place, 0) + 1
+                changed = True
+            if old and index in old:
+                for number, key in zip(old, old_keys, strict=True):
+                    if number == index:
+                        place = key, created_at, record_key
+                        net[place] = net.get(place, 0) - 1
+                changed = True
+        self.seen = len(records)
+        if changed or len(net) != before:
+            self.added = sorted(place for place, count in net.items() if count > 0)
+            self.removed = {place for place, count in net.items() if count < 0}
+
+
+class Tail:
+    """The tail as one connection sees it, kept between reads."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything; the next look loads all there is."""
+        self.last = 0  # the place of the newest row that is in here
+        self._rows: dict[int, int] = {}  # how many records each row has, by its place, oldest first
+        self._records: list[TailRecord] = []
+        self._runs: dict[int, _Run] = {}
+
+    def drop_before(self, first: int) -> None:
+        """Drop rows that were moved into the indexes: those before a place."""
+        gone = [place for place in self._rows if place < first]
+        if gone:
+            count = sum(self._rows.pop(place) for place in gone)
+            self._records = self._records[count:]
+            self._runs.clear()
+
+    def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Add newer rows: the place and the bytes of each."""
+        for place, raw in rows:
+            records = unpack(raw)
+            self._records += records
+            self._rows[place] = len(records)
+            self.last = place
+
+    def waiting(self, scan: IndexScan) -> Waiting | None:
+        """Return what there is for a scan; None when the index alone has all of it."""
+        if not self._records:
+            return None
+        index, low, high = scan
+        run = self._runs.get(index)
+        if run is None:
+            run = self._runs[index] = _Run()
+        if run.seen < len(self._records):
+            run.take(index, self._records)
+        added = run.added[bisect_left(run.added, low) : bisect_left(run.added, high)]
+        removed = frozenset(place for place in run.removed if low <= place < high)
+        return Waiting(added, removed) if added or removed else None
