@@ -277,8 +277,3 @@ def stamp(datum: Datum, rev: int, seq: int | None, author: str) -> Datum:
         new.author = author
     new.__class__ = Datum
     return new  # type: ignore[return-value]
-
-
-def make_tags(tags: Iterable[str] | None) -> frozenset[str]:
-    """Return tags as a set, from any iterable that a caller gave."""
-    return frozenset() if tags is None else ids.check_tags(tags)

@@ -9,7 +9,7 @@ from typing import Any
 from dgent import clock, codec, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, make_tags, stamp
+from dgent.model.datum import Datum, stamp
 from dgent.store.backend import Backend, Committed, Expect, Put
 from dgent.universe.contract import Contracts
 
