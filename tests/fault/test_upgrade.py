@@ -163,6 +163,26 @@ async def test_a_dry_run_changes_nothing(old: Path) -> None:
     assert os.listdir(old.parent) == ["old.db"]
 
 
+async def test_a_log_that_was_left_is_upgraded_and_not_touched_before(
+    tmp_path: Path, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last writer was killed: its commits are in the log alone, and in the backup afterwards."""
+    path = tmp_path / "old.db"
+    await old_store(path)
+    worker = nursery.start("put_and_die", path=str(path), name="late")
+    nursery.wait(worker)
+    assert worker.said == ["late"] and os.path.getsize(f"{path}-wal")
+    next_format(monkeypatch, STEP)
+    before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    await upgrade_store(SQLiteBackend(str(path)), dry_run=True)
+    with pytest.raises(FormatTooOld):
+        await dgent.open(url(path), upgrade="never").open()
+    assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before
+    async with dgent.open(url(path)) as u:
+        assert await u.exists("late") and await u.count() == 21
+    assert ask(Path(f"{path}.format-{OLD}.bak"), "SELECT count(*) FROM datum") == [(21,)]
+
+
 # -- steps --------------------------------------------------------------------------------
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -173,6 +174,39 @@ async def test_where_it_can_only_be_read(old: str, fresh: str, monkeypatch: pyte
         await dgent.open(f"{old}&{setting}").open()
     assert "dgent store upgrade" in refused.value.hint
     assert await value(fresh, NUMBER) == OLD
+
+
+@pytest.fixture
+async def role(old: str, fresh: str) -> AsyncIterator[str]:
+    """A role that may read and write the universe `old`, and owns none of it."""
+    name, rights = f"role_{time.time_ns()}", "SELECT, INSERT, UPDATE, DELETE"
+    connection = await asyncpg.connect(server_url())
+    await connection.execute(f"CREATE ROLE {name} LOGIN")
+    await connection.execute(f'GRANT USAGE ON SCHEMA "{fresh}" TO {name}')
+    await connection.execute(f'GRANT {rights} ON ALL TABLES IN SCHEMA "{fresh}" TO {name}')
+    yield name
+    await connection.execute(f"DROP OWNED BY {name}")
+    await connection.execute(f"DROP ROLE {name}")
+    await connection.close()
+
+
+async def test_roles_that_own_nothing(
+    old: str, fresh: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cannot upgrade, and may use new tables as they may use the others once the owner has done it."""
+    next_format(monkeypatch, "CREATE TABLE {u}.more (n int) PARTITION BY HASH (n)")
+    parts = urlsplit(old)
+    theirs = parts._replace(netloc=f"{role}@{parts.hostname}:{parts.port}").geturl()
+    with pytest.raises(FormatTooOld, match="role may not upgrade") as refused:
+        await dgent.open(theirs).open()
+    assert "as the role that owns its tables" in refused.value.hint
+    assert await value(fresh, NUMBER) == OLD
+    await upgrade_store(dgent.open(old).backend)
+    async with dgent.open(theirs) as u:
+        await u.put(dgent.Datum(id="theirs"))
+    for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+        asked = f"SELECT has_table_privilege('{role}', '{{u}}.more', '{right}')"
+        assert await value(fresh, asked), right
 
 
 async def test_a_table_in_use_is_waited_for_only_so_long(

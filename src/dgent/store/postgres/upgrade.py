@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
+
 from dgent.errors import NotFound
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
@@ -84,11 +86,36 @@ async def _run_step(connection: Any, u: str, step: Step) -> None:
     # Nobody commits meanwhile. Handles that are open find another catalog then, load it, and see that the
     # format is too new for them.
     await connection.execute(f"UPDATE {u}.clock SET catalog = catalog + 1")
+    before = await _list_tables(connection, u)
     if isinstance(step.run, str):
         await connection.execute(step.run.replace("{u}", u))
     else:
         await step.run(connection, u)
+    await _share(connection, u, await _list_tables(connection, u) - before)
     await connection.execute(f"UPDATE {u}.meta SET number = $1 WHERE name = 'format'", step.number)
+
+
+async def _list_tables(connection: Any, u: str) -> set[str]:
+    rows = await connection.fetch(
+        "SELECT quote_ident(relname) FROM pg_catalog.pg_class"
+        " WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p')",
+        u,
+    )
+    return {name for (name,) in rows}
+
+
+async def _share(connection: Any, u: str, tables: set[str]) -> None:
+    """Grant the roles that use the universe the same on its new tables as on that of the index entries."""
+    grants = await connection.fetch(
+        "SELECT DISTINCT a.privilege_type,"
+        " CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END"
+        " FROM pg_catalog.pg_class c, aclexplode(c.relacl) a"
+        " WHERE c.oid = $1::text::regclass AND a.grantee <> c.relowner",
+        f"{u}.entry",
+    )
+    for table in tables:
+        for privilege, role in grants:
+            await connection.execute(f"GRANT {privilege} ON {u}.{table} TO {role}")
 
 
 def _explain(error: Exception, step: Step, address: Address) -> Exception:
@@ -96,5 +123,10 @@ def _explain(error: Exception, step: Step, address: Address) -> Exception:
     if isinstance(error, errors.FAILURES):
         if errors.is_gone(error):
             return error
+        if isinstance(error, asyncpg.InsufficientPrivilegeError):
+            place = f"the role may not upgrade the universe {address.universe!r}, which"
+            refused = make_too_old_error(place, step.number - 1, storage.FORMAT)
+            refused.hint = "run `dgent store upgrade` as the role that owns its tables; nothing was changed"
+            return refused
         error = errors.translate(error, address.place)
     return make_step_error(error, step, f"the universe {address.universe!r}", None)

@@ -228,7 +228,7 @@ class SQLiteBackend(EmbeddedBackend):
 
         shared = self._require_open()
         assert self._loop is not None
-        remove_backups(self.path)
+        await self._loop.run_in_executor(None, remove_backups, self.path)
         return await self._loop.run_in_executor(None, shared.scrub)
 
     def upkeep(self) -> Upkeep:

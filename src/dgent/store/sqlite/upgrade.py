@@ -49,6 +49,8 @@ def plan_upgrade(path: str, backup: bool) -> Upgrade:
         raise NotFound(f"there is no store at {path}", hint="give the path of a store")
     storage.refuse_foreign(path)
     with looking(path) as connection:
+        if files.size(path + "-wal"):  # the log of a process that was killed stays as it is
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return _plan(connection, path, backup)[0]
 
 
