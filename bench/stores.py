@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from bench.record import SCHEMA, datums
 from dgent import Datum, Universe
 
 CHUNK = 20_000
+SETTLE_S = 0.5  # for what a store does behind its commits, before it is copied and measured
 VERSIONED = [f"versioned-{n}" for n in range(200)]  # in every store, each with so many versions:
 VERSIONS = 5
 
@@ -84,6 +86,7 @@ class Stores:
                 await universe.put_many(batch)
                 took += time.perf_counter() - began
                 bare.put_many(batch)
+            await asyncio.sleep(SETTLE_S)
         bare.close()
         per_row = took / (count - smaller) * 1e6
         size = os.path.getsize(target) / 1e6

@@ -149,14 +149,11 @@ def _bad(reason: str, hint: str) -> _Bad:
     return _Bad(reason, hint)
 
 
-def encode(data: Any) -> bytes:
-    """Return the JSON bytes of a plain value, with keys in the caller's order."""
-    return _encoder.encode(data)
+encode = _encoder.encode
+"""Return the JSON bytes of a plain value, with keys in the caller's order."""
 
-
-def canonical(data: Any) -> bytes:
-    """Return JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
-    return _canonical.encode(data)
+canonical = _canonical.encode
+"""Return JSON bytes with sorted keys: equal values have equal bytes, 1 and 1.0 do not."""
 
 
 def decode(raw: bytes) -> Any:

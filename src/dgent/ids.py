@@ -50,11 +50,16 @@ def unescape(part: str) -> str:
 
 def check_id(value: object, field: str = "id") -> str:
     """Return the id; InputError names the field when it cannot be stored."""
+    # Nearly every id ends here; each check of a record is made for every record.
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES and "\0" not in value:
+        return value
     return _check(value, field, MAX_ID_BYTES)
 
 
 def check_name(value: object, field: str) -> str:
     """Return a tag, schema, author or source; InputError names the field when it cannot be stored."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_NAME_BYTES and "\0" not in value:
+        return value
     return _check(value, field, MAX_NAME_BYTES)
 
 
@@ -65,7 +70,8 @@ def check_tags(values: object, field: str = "tags") -> frozenset[str]:
     tags = values if type(values) is frozenset else frozenset(values)
     exact = True
     for tag in tags:
-        exact = _check(tag, field, MAX_NAME_BYTES) is tag and exact
+        if not (type(tag) is str and tag.isascii() and 0 < len(tag) <= MAX_NAME_BYTES and "\0" not in tag):
+            exact = _check(tag, field, MAX_NAME_BYTES) is tag and exact
     if not exact:
         tags = frozenset(_check(tag, field, MAX_NAME_BYTES) for tag in tags)
     if len(tags) > MAX_TAGS:
@@ -74,8 +80,6 @@ def check_tags(values: object, field: str = "tags") -> frozenset[str]:
 
 
 def _check(value: object, field: str, limit: int) -> str:
-    if type(value) is str and value.isascii() and 0 < len(value) <= limit and "\0" not in value:
-        return value
     if not isinstance(value, str):
         raise InputError(f"{field} must be text, not {type(value).__name__}", field=field)
     # A member of an enum, say, becomes the text it holds: it hashes and prints as something else.

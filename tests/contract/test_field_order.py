@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,45 @@ async def test_records_without_the_field_stand_where_their_default_does(tmp_path
             await check_pages(store, records, query, contracts)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("default", [1, [1], LONG + "a"])
+async def test_many_records_without_the_field_are_not_all_read(tmp_path: Path, default: Any) -> None:
+    """Unless the default is one whose key does not tell its place."""
+    contracts = Contracts()
+    fields: Any = [("m", int), ("n", Any, field(default_factory=lambda: default))]
+    contracts.add(Schema("note", contract=make_dataclass("Made", fields, frozen=True), indexes=("n", "m")))
+    data: list[dict[str, Any]] = [{"m": n} if n % 3 else {"m": n, "n": n % 7} for n in range(600)]
+    records = [typed_record(f"{n:04}", data=each, day=n % 5) for n, each in enumerate(data)]
+    store = SQLiteBackend(str(tmp_path / "store.db"), wrap=Counting)
+    await store.open()
+    try:
+        await store.declare(Declaration("note", 1, ("n", "m")))
+        await put(store, *records)
+        for descending in (True, False):
+            query = Query(schema="note", order_by="n", descending=descending, limit=5)
+            await check_pages(store, records, query, contracts)
+            await check_pages(store, records, query.replace(where={"m": {"$gte": 300}}), contracts)
+            await check_pages(store, records, query.replace(where={"n": default}, order_by="m"), contracts)
+            await check_pages(store, records, Query(schema="note", where={"n": default}, limit=5), contracts)
+            Counting.rows = 0
+            await store.query(query, contracts)
+            assert (Counting.rows < 20) is (default != LONG + "a")
+    finally:
+        await store.close()
+
+
+async def test_a_cursor_as_of_the_newest_commit_stays_there(counted: Any) -> None:
+    records = [typed_record(f"{n:04}", n % 5, day=n % 3) for n in range(30)]
+    await put(counted, *records)
+    query = Query(schema="note", order_by="n", limit=10)
+    page = await counted.query(query, STORED, await counted.last_seq())
+    await put(counted, *(each.replace(data={"n": 9}) for each in records[::2]))
+    found = [datum.id for datum in page.items]
+    while page.cursor is not None:
+        page = await counted.query(query.replace(cursor=page.cursor), STORED)
+        found += [datum.id for datum in page.items]
+    assert found == expected_ids(records, query.replace(limit=None))
 
 
 async def test_rows_in_no_index_stand_among_the_others(tmp_path: Path) -> None:

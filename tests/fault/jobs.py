@@ -284,6 +284,18 @@ def create(path: str, name: str, step: str | None = None) -> None:
     asyncio.run(work())
 
 
+def put_and_die(path: str, name: str) -> None:
+    """Put one record, say so, and be killed before the log is checkpointed."""
+
+    async def work() -> None:
+        async with open_universe(f"sqlite:///{path}") as u:
+            await u.put(dgent.Datum(id=name))
+            say(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    asyncio.run(work())
+
+
 def hold_open(path: str) -> None:
     """Have a store open as another dgent would, and do nothing with it."""
     other = apsw.Connection(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import stat
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from dgent.exchange.backup import backup, restore
 from dgent.store.jsonl import cache
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite import upgrade
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.sqlite.upgrade import list_backups
 from dgent.store.upgrade import upgrade_store
@@ -27,9 +29,11 @@ from tests.fault.check import check_store
 from tests.fault.nursery import Nursery
 from tests.fault.test_format import OLD, STEP, ask, next_format, old_store
 from tests.fault.test_full_disk import Disk, disk
+from tests.soak import times
 
 __all__ = ["disk"]
 
+ROUNDS = times(8)
 EPOCH = "SELECT value FROM meta WHERE name = 'epoch'"
 NUMBER = "SELECT value FROM meta WHERE name = 'format'"
 
@@ -159,6 +163,26 @@ async def test_a_dry_run_changes_nothing(old: Path) -> None:
     assert os.listdir(old.parent) == ["old.db"]
 
 
+async def test_a_log_that_was_left_is_upgraded_and_not_touched_before(
+    tmp_path: Path, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last writer was killed: its commits are in the log alone, and in the backup afterwards."""
+    path = tmp_path / "old.db"
+    await old_store(path)
+    worker = nursery.start("put_and_die", path=str(path), name="late")
+    nursery.wait(worker)
+    assert worker.said == ["late"] and os.path.getsize(f"{path}-wal")
+    next_format(monkeypatch, STEP)
+    before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    await upgrade_store(SQLiteBackend(str(path)), dry_run=True)
+    with pytest.raises(FormatTooOld):
+        await dgent.open(url(path), upgrade="never").open()
+    assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before
+    async with dgent.open(url(path)) as u:
+        assert await u.exists("late") and await u.count() == 21
+    assert ask(Path(f"{path}.format-{OLD}.bak"), "SELECT count(*) FROM datum") == [(21,)]
+
+
 # -- steps --------------------------------------------------------------------------------
 
 
@@ -234,6 +258,39 @@ async def test_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # -- others -------------------------------------------------------------------------------
+
+
+async def test_many_handles_of_one_process(old: Path) -> None:
+    """They find the old format together; one upgrades it, in whatever durability the others open it."""
+    opening = [dgent.open(url(old), durability=("full", "relaxed")[n % 2]).open() for n in range(8)]
+    opened = await asyncio.gather(*opening)
+    assert [await u.count() for u in opened] == [20] * 8
+    for u in opened:
+        await u.close()
+    assert sorted(os.listdir(old.parent)) == ["old.db", f"old.db.format-{OLD}.bak"]
+    check_store(str(old))
+
+
+async def test_killed_among_many(tmp_path: Path, nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four processes come at once and some are killed at any moment: the others upgrade it, once."""
+    for turn in range(ROUNDS):
+        monkeypatch.undo()
+        path = tmp_path / f"old{turn}.db"
+        async with dgent.open(url(path)) as u:
+            await u.put_many([dgent.Datum(id=f"{n}", content=os.urandom(10_000)) for n in range(100)])
+        workers = [nursery.start("create", path=str(path), name=f"w{n}", step=STEP) for n in range(4)]
+        for worker in workers[: random.randrange(1, 5)]:
+            await asyncio.sleep(random.uniform(0, 0.05))
+            worker.kill()
+        nursery.wait(*workers)
+        next_format(monkeypatch, STEP)
+        told = {f"w{n}" for n, worker in enumerate(workers) if worker.said}
+        async with dgent.open(url(path)) as u:
+            assert told <= {datum.id for datum in await u.list(limit=None)}
+        assert ask(path, "SELECT count(*) FROM migrated") == [(1,)]
+        assert check_store(str(path))["rows"] >= 100 + len(told)
+        backups = list_backups(str(path))
+        assert len(backups) == 1 and format_of(Path(backups[0])) == OLD
 
 
 async def test_a_store_in_use_is_not_upgraded(
@@ -315,15 +372,23 @@ async def test_a_backup_of_an_old_format_is_restored(tmp_path: Path, monkeypatch
 # -- a full disk --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leave", [0, 16 << 10, 128 << 10])
-async def test_no_room_for_the_backup(disk: Disk, monkeypatch: pytest.MonkeyPatch, leave: int) -> None:
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+@pytest.mark.parametrize("leave", [0, 16 << 10, 128 << 10, 480 << 10])
+async def test_no_room_for_the_backup(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, leave: int, told: bool
+) -> None:
+    """It is noticed before, or in the middle where the system does not say how much room there is."""
+    if not told:
+        monkeypatch.setattr(upgrade, "_check_room", lambda *_: None)
     path = disk.folder / "old.db"
     async with dgent.open(url(path)) as u:
         await u.put(dgent.Datum(id="a", content=os.urandom(500_000)))
     next_format(monkeypatch, STEP)
     disk.fill(leave)
     before = path.read_bytes()
-    with pytest.raises(StorageFull, match="backup"):
+    # With hardly any room, not even the index of the log can be made.
+    message = "before its upgrade failed" if leave > 100_000 else "no space left|before its upgrade failed"
+    with pytest.raises(StorageFull, match=message):
         await dgent.open(url(path)).open()
     assert path.read_bytes() == before and not list_backups(str(path))
     assert not [name for name in os.listdir(disk.folder) if name.endswith(".partial")]

@@ -13,10 +13,14 @@ from unittest.mock import patch
 import pytest
 
 import dgent
+from dgent import clock
 from dgent.blocks import Block, Library
 from dgent.store.backend import Put
 from dgent.store.jsonl.folder import COMMITS
+from dgent.store.jsonl.git import merge_files
+from dgent.store.jsonl.line import CommitMark, parse_line, seal
 from dgent.store.jsonl.scan import INCOMPLETE
+from dgent.store.jsonl.validate import HASH_BYTES
 from dgent.testing.contract import commit, put, typed_record
 from tests.jsonl.stores import data_of, odd, opened, texts_of_blocks, without_cache
 
@@ -27,8 +31,11 @@ Work = Callable[[Path], Awaitable[None]]
 cached = pytest.mark.parametrize("cached", [True, False], ids=["cached", "anew"])
 
 
-async def _interrupt(folder: Path, work: Work, cached: bool = True, mark: bool = False) -> Tails:
-    """Do work in a copy, and append its lines without the marks, as if the writer had died; the rest."""
+async def _interrupt(folder: Path, work: Work, cached: bool = True) -> Tails:
+    """Do work in a copy, and append its lines without the marks, as if the writer had died.
+
+    Returns what the work appended to each file.
+    """
     twin = folder.with_name("twin")
     shutil.copytree(folder, twin)
     await work(twin)
@@ -39,7 +46,7 @@ async def _interrupt(folder: Path, work: Work, cached: bool = True, mark: bool =
     shutil.rmtree(twin)
     assert tails[COMMITS]
     for name in names:
-        if name != COMMITS or mark:
+        if name != COMMITS:
             _append(folder, name, tails[name])
     if not cached:
         without_cache(folder)
@@ -232,6 +239,25 @@ async def test_marks_and_lines_that_arrive_after_a_redaction_do_no_harm(tmp_path
     assert (await _text(folder)).endswith("and on.more.")
 
 
+async def test_lines_that_come_back_without_their_mark_go_again(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    await _make(folder)
+    tails = await _interrupt(folder, _pack)
+    text = await _redact(folder)
+    for anew in (False, True):
+        for name in tails.keys() - {COMMITS}:
+            _append(folder, name, tails[name])
+        assert _is_left(folder)
+        if anew:
+            without_cache(folder)
+        assert await _text(folder) == text
+        assert not _is_left(folder)
+    for name, tail in tails.items():
+        _append(folder, name, tail)
+    assert SECRET not in await _text(folder)
+    assert not _is_left(folder)
+
+
 # -- records ------------------------------------------------------------------------------
 
 
@@ -389,3 +415,14 @@ async def test_a_line_of_an_incomplete_commit_that_was_edited_by_hand_stays(tmp_
         assert await data_of(store, "a", "b") == [{"n": 1}, {"n": 2, "text": "by hand"}]
     assert not _is_left(folder)
     assert not _is_left(twin)
+
+
+def test_two_copies_that_removed_different_commits_join_what_they_know(tmp_path: Path) -> None:
+    mark = CommitMark(c="forget", at=clock.EPOCH, kind="forget", forget=[("00" * HASH_BYTES, 1)])
+    files = [tmp_path / name for name in ("base", "ours", "theirs")]
+    for file, removed in zip(files, ([], ["b"], ["a"]), strict=True):
+        mark.removed = removed
+        file.write_bytes(seal(mark))
+    base, ours, theirs = map(str, files)
+    merge_files(base, ours, theirs, COMMITS)
+    assert parse_line(files[1].read_bytes(), CommitMark).line.removed == ["a", "b"]

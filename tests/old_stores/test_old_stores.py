@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.exchange.backup import restore
+from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.backend import SQLiteBackend
+from dgent.store.upgrade import upgrade_store
 from dgent.verbs.context import Context
 from dgent.verbs.store.store import Doctor, doctor
 from tests.postgres.server import HASTY, Server, with_universe
@@ -170,3 +175,21 @@ async def test_writing_goes_on(url: str) -> None:
         stored = await u.get("mark-3", raw=True)
         assert stored.rev == 3 and stored.author == "later"
         assert (await u.history("mark-3"))[-1].datum.data == {"action": "step 3", "weight": 3}
+
+
+async def test_an_old_file_is_upgraded_after_a_backup(tmp_path: Path) -> None:
+    path = unpack("sqlite", tmp_path) / "membrane.db"
+    planned = await upgrade_store(SQLiteBackend(str(path)), dry_run=True)
+    assert (planned.from_format, planned.to_format) == (1, storage.FORMAT)
+    assert await upgrade_store(SQLiteBackend(str(path))) == msgspec.structs.replace(planned, dry_run=False)
+    with pytest.raises(dgent.errors.FormatTooOld):
+        await dgent.open(f"sqlite:///{planned.backup}", upgrade="never").open()
+    # What the backup holds is what the store held.
+    shutil.copy(str(planned.backup), path)
+    async with dgent.open(f"sqlite:///{path}") as u:
+        assert len(await u.changes(0, limit=None)) == ANSWERS["commits"]
+
+
+async def test_a_restored_backup_leaves_no_second_one(tmp_path: Path) -> None:
+    await restore(unpack("backup", tmp_path), tmp_path / "home")
+    assert not list((tmp_path / "home").glob("*.bak"))

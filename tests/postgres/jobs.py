@@ -10,6 +10,7 @@ from typing import Any
 import dgent
 from dgent.errors import Conflict
 from dgent.store.postgres import format as storage
+from dgent.store.upgrade import Step
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.nursery import say
 
@@ -28,8 +29,8 @@ def made(id: str, **data: Any) -> dgent.Datum:
 def open_at(url: str, at: float, step: str | None = None) -> None:
     """Open a universe at a moment, with a next format if there is a step to it; say which one it is."""
     if step is not None:
-        storage.STEPS[storage.FORMAT] = step
         storage.FORMAT += 1
+        storage.STEPS += (Step(storage.FORMAT, "mark it", step),)
     asyncio.run(_open_at(url, at))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, final
 
@@ -191,12 +191,7 @@ class Datum(Blank):
 
     def replace(self, **changes: Any) -> Datum:
         """Return a copy with some fields changed."""
-        new = _make(Blank)
-        new.id, new.content, new.tags, new.extra = self.id, self.content, self.tags, self.extra
-        new.author, new.source, new.parent_id = self.author, self.source, self.parent_id
-        new.schema, new.schema_version = self.schema, self.schema_version
-        new.rev, new.seq, new.problem = self.rev, self.seq, self.problem
-        new._created_at, new._us, new._data, new._raw = self._created_at, self._us, self._data, self._raw
+        new = _copy(self)
         for name, value in changes.items():
             if name == "data":
                 new._data, new._raw = value, None
@@ -232,18 +227,19 @@ class Datum(Blank):
 
         Names that are not plain texts, such as members of an enum, become the texts they hold.
         """
-        made = self.created_at
+        made, data = self._created_at or self.created_at, self._data
         inexact = {} if (id := ids.check_id(self.id)) is self.id else {"id": id}
         if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         if made.tzinfo is not UTC:
             clock.to_us(made)
-        if not isinstance(self.data, dict):
-            raise InputError(f"data must be a dict, not {type(self.data).__name__}", field="data")
+        if data is None:
+            data = self.data
+        if not isinstance(data, dict):
+            raise InputError(f"data must be a dict, not {type(data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
-        for field in ("author", "source", "schema"):
-            value = getattr(self, field)
+        for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
             if value is not None and (text := ids.check_name(value, field)) is not value:
                 inexact[field] = text
         parent = self.parent_id
@@ -263,6 +259,21 @@ class Datum(Blank):
             )
 
 
-def make_tags(tags: Iterable[str] | None) -> frozenset[str]:
-    """Return tags as a set, from any iterable that a caller gave."""
-    return frozenset() if tags is None else ids.check_tags(tags)
+def _copy(datum: Datum) -> Blank:
+    new = _make(Blank)
+    new.id, new.content, new.tags, new.extra = datum.id, datum.content, datum.tags, datum.extra
+    new.author, new.source, new.parent_id = datum.author, datum.source, datum.parent_id
+    new.schema, new.schema_version = datum.schema, datum.schema_version
+    new.rev, new.seq, new.problem = datum.rev, datum.seq, datum.problem
+    new._created_at, new._us, new._data, new._raw = datum._created_at, datum._us, datum._data, datum._raw
+    return new
+
+
+def stamp(datum: Datum, rev: int, seq: int | None, author: str) -> Datum:
+    """Return a copy of a datum as a commit stored it: with its rev and seq, and an author if it has none."""
+    new = _copy(datum)
+    new.rev, new.seq = rev, seq
+    if new.author is None:
+        new.author = author
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]

@@ -14,7 +14,7 @@ from dgent.system.progress import Progress
 UpgradePolicy: TypeAlias = Literal["backup", "no-backup", "never"]
 """Upgrade an older format on open: after a backup where the engine can make one, without one, or never."""
 
-POLICIES = ("backup", "no-backup", "never")
+POLICIES: tuple[UpgradePolicy, ...] = ("backup", "no-backup", "never")
 
 
 class Step(NamedTuple):
@@ -52,7 +52,7 @@ class Upgrade(msgspec.Struct, frozen=True):
 
 def check_policy(policy: str) -> UpgradePolicy:
     """Return the policy; InputError if it is not one."""
-    for known in ("backup", "no-backup", "never"):
+    for known in POLICIES:
         if policy == known:
             return known
     raise InputError(f"upgrade is {policy!r}; it is one of {', '.join(POLICIES)}", field="upgrade")

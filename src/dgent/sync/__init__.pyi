@@ -440,6 +440,7 @@ def open(
     degrade: bool | Literal["optimistic"] | None = None,
     outbox: str | None = None,
     read_url: str | None = None,
+    upgrade: Literal["backup", "no-backup", "never"] | None = None,
     backend: Backend | None = None,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
@@ -451,6 +452,9 @@ def open(
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
     `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
+
+    A store of an older storage format is upgraded when it is opened, a SQLite file after a backup beside it.
+    `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.
     """
 
 def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:

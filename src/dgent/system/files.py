@@ -103,13 +103,19 @@ def size(path: str) -> int:
         return 0
 
 
-def is_full(path: str) -> bool:
-    """Return whether the disk of a file has hardly any room left; False where the system does not say."""
+def free_bytes(path: str) -> int | None:
+    """Return how much room the disk of a file has left; None where the system does not say."""
     try:
         found = os.statvfs(os.path.dirname(os.path.abspath(path)))
     except (OSError, AttributeError):
-        return False
-    return found.f_bavail * found.f_frsize < LITTLE
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def is_full(path: str) -> bool:
+    """Return whether the disk of a file has hardly any room left; False where the system does not say."""
+    free = free_bytes(path)
+    return free is not None and free < LITTLE
 
 
 FILE, FOLDER = 0o600, 0o700

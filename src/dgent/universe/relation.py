@@ -94,7 +94,7 @@ async def associate(universe: Universe, a: Any, b: Any, kind: str, weight: float
         done = await universe.commit([*checks, Put(datum, None, None, True)])
     except VersionConflict as error:
         raise NotFound(f"{error.details['id']!r} does not exist, so it cannot be linked") from None
-    (datum,) = await write.apply_written(universe.backend, (datum,), done.written[-1:], done.repeated)
+    (datum,) = await write.apply_written(universe.backend, (datum,), done, universe.author)
     return Crystal(datum, value, ASSOCIATION.name, ASSOCIATION.version)
 
 

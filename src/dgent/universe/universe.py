@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from dgent import ids
 from dgent.errors import Closed, InputError, NotFound
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum
+from dgent.model.datum import Datum, stamp
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import (
@@ -265,12 +265,16 @@ class Universe:
         return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
-        op = write.add_author(op, self.author)
-        done = await self.commit((op,), key=key, note=note)
+        # As `commit` does, without another coroutine: single records are written all day.
+        self._check()
+        if self._undeclared:
+            await self._ready()
+        commit = Commit((op,), key, None, self.author, note, room=self._room)
+        done = await self.backend.commit(commit, self.contracts)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
-            return op.datum.replace(rev=1, seq=written.seq)
-        return (await write.apply_written(self.backend, (op.datum,), done.written, done.repeated))[0]
+            return stamp(op.datum, 1, written.seq, self.author)
+        return (await write.apply_written(self.backend, (op.datum,), done, self.author))[0]
 
     async def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -278,11 +282,11 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [write.add_author(write.put_op(self.contracts, d, None), self.author) for d in datums]
+        ops = [write.put_op(self.contracts, datum, None) for datum in datums]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
-        return await write.apply_written(self.backend, [op.datum for op in ops], done.written, done.repeated)
+        return await write.apply_written(self.backend, [op.datum for op in ops], done, self.author)
 
     async def delete(
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None

@@ -9,8 +9,8 @@ from typing import Any
 from dgent import clock, codec, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, make_tags
-from dgent.store.backend import Backend, Expect, Put, Written
+from dgent.model.datum import Datum, stamp
+from dgent.store.backend import Backend, Committed, Expect, Put
 from dgent.universe.contract import Contracts
 
 _STORED = (Crystal, Datum)
@@ -43,7 +43,7 @@ def new_datum(
         clock.now() if created_at is None else created_at,
         data,
         content,
-        make_tags(tags),
+        frozenset() if tags is None else ids.check_tags(tags),
         author,
         source,
         None if parent is None else id_of(parent),
@@ -99,19 +99,21 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
 
 
 async def apply_written(
-    backend: Backend, datums: Sequence[Datum], written: Sequence[Written], repeated: bool
+    backend: Backend, datums: Sequence[Datum], done: Committed, author: str
 ) -> list[Datum]:
-    """Return datums as a commit stored them: with rev and seq, and the creation time of each record."""
-    old = [
-        datum.id
-        for datum, mine in zip(datums, written, strict=True)
-        if datum.rev is None and (repeated or mine.rev > 1 or not mine.changed)
-    ]
-    # A record keeps the time of its first version, also if a later one has another.
-    at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
-    found = await at_hand.get_many(old) if old else []
-    made = {datum.id: datum.created_at for datum in found if datum is not None}
-    return [
-        datum.replace(rev=mine.rev, seq=mine.seq, created_at=made.get(datum.id, datum.created_at))
-        for datum, mine in zip(datums, written, strict=True)
-    ]
+    """Return the datums of a commit's last puts as it stored them, with the creation time of each record."""
+    written = done.written[-len(datums) :]
+    stored = [stamp(datum, mine.rev, mine.seq, author) for datum, mine in zip(datums, written, strict=True)]
+    old = {
+        datum.id: place
+        for place, (datum, mine) in enumerate(zip(datums, written, strict=True))
+        if datum.rev is None and (mine.rev > 1 or done.repeated or not mine.changed)
+    }
+    if old:
+        # A record keeps the time of its first version, also if a later one has another.
+        at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand
+        for first in await at_hand.get_many(list(old)):
+            if first is not None:
+                place = old[first.id]
+                stored[place] = stored[place].replace(created_at=first.created_at)
+    return stored

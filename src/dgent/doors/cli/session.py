@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dgent.blocks.access.permission import Request
     from dgent.store.offline.report import Degradation
     from dgent.store.upgrade import Upgrade
-    from dgent.system.progress import Progress
 
 
 AFTER_S = 1.0
@@ -160,7 +159,7 @@ async def _answer(
 ) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
-        store = Store(stack, settings, chosen, makes, bar.report)
+        store = Store(stack, settings, chosen, makes)
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         consent = Consent(chosen.yes)
@@ -235,15 +234,9 @@ class Store:
     """The store of a call, opened at first use."""
 
     def __init__(
-        self,
-        stack: AsyncExitStack,
-        settings: config.Settings,
-        chosen: DoorOptions,
-        makes: bool,
-        report: Progress,
+        self, stack: AsyncExitStack, settings: config.Settings, chosen: DoorOptions, makes: bool
     ) -> None:
         self._stack, self._settings, self._chosen, self._makes = stack, settings, chosen, makes
-        self._report = report
         self._universe: Universe | None = None
 
     async def open(self) -> Universe:
@@ -259,9 +252,9 @@ class Store:
                 degrade=settings.degrade,
                 outbox=settings.outbox if settings.degrade else None,
             )
-            if hasattr(opening.backend, "progress"):
-                opening.backend.progress = self._report  # an upgrade of the format may take long
-            with warnings.catch_warnings(record=True) as caught:
+            with warnings.catch_warnings(record=True) as caught, Bar("store.upgrade") as bar:
+                if hasattr(opening.backend, "progress"):
+                    opening.backend.progress = bar.report  # an upgrade of the format may take long
                 # Reported below in one line each.
                 warnings.simplefilter("always", Degraded)
                 self._universe = await self._stack.enter_async_context(opening)

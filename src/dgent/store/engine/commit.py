@@ -60,7 +60,6 @@ from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp
 from dgent.store.engine.row import EncodedDatum, Row
 
 MAX_OPS = 1_000_000
-_NEW = (None, 0, NEW)  # what an op may expect that creates a record
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -170,8 +169,8 @@ class Ledger:
             earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
-        elif commit.guard is None and len(prepared.drafts) == 1:
-            done = self._put_new(commit, prepared.drafts[0])
+        elif commit.guard is None:
+            done = self._put_new(commit, prepared.drafts)
             if done is not None:
                 return done
         verdicts = [
@@ -181,52 +180,58 @@ class Ledger:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
-    def _state_of_new(self, commit: Commit, made: EncodedDatum) -> SchemaState | None:
-        """Return the schema of a commit of one new record, if nothing about the two has to be decided."""
-        kernel, op = self.kernel, commit.ops[0]
-        if op.expect not in _NEW or reserved.may_be_of_room(op.id) or kernel.head(op.id) is not None:
-            return None
-        state = kernel.state(made.schema)
-        if (
-            state is None
-            or made.schema_version not in state.seen
-            or (state.owner or commit.room) != commit.room
-        ):
-            return None
-        if op.expect == NEW or (state.owner is None and made.schema in reserved.OWNERS):
-            return None
-        return state
+    def _states_of_new(
+        self, commit: Commit, drafts: Sequence[EncodedDatum | None]
+    ) -> list[tuple[EncodedDatum, SchemaState]] | None:
+        """Return each record with its schema, if all are new and nothing about them has to be decided."""
+        known: dict[tuple[str, int], SchemaState | None] = {}
+        found: list[tuple[EncodedDatum, SchemaState]] = []
+        for op, made in zip(commit.ops, drafts, strict=True):
+            if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(op.id):
+                return None
+            form = made.schema, made.schema_version
+            state = known[form] if form in known else known.setdefault(form, self._usual_state(commit, *form))
+            if state is None:
+                return None
+            found.append((made, state))
+        return found if self.kernel.are_new([made.id for made, _ in found]) else None
 
-    def _put_new(self, commit: Commit, made: EncodedDatum | None) -> Committed | None:
-        """Commit one new record of a schema that is known as it is: the usual commit, in few steps.
+    def _usual_state(self, commit: Commit, schema: str, version: int) -> SchemaState | None:
+        """Return a schema with records of this version that the commit may write; None if more is to ask."""
+        state = self.kernel.state(schema)
+        if state is None or version not in state.seen or (state.owner or commit.room) != commit.room:
+            return None
+        if state.owner is None and schema in reserved.OWNERS:
+            return None
+        return state if version == state.index_version or not (state.paths or state.refs) else None
+
+    def _put_new(self, commit: Commit, drafts: Sequence[EncodedDatum | None]) -> Committed | None:
+        """Commit new records of schemas that are known as they are: the usual commit, in few steps.
 
         Returns None for any other commit, and for one that is to be refused; nothing is written then.
         """
-        kernel = self.kernel
-        if made is None:
+        kernel, tip = self.kernel, self.kernel.tip
+        fresh = self._states_of_new(commit, drafts)
+        if not fresh:
             return None
-        state = self._state_of_new(commit, made)
-        if state is None:
-            return None
-        if made.schema_version == state.index_version:
-            keys = derive_keys(state, made.plain)
-        elif state.paths or state.refs:
-            return None
-        else:
-            keys = {}
-        tip = kernel.tip
         seq = tip.seq = tip.seq + 1
         at = tip.at = commit_time(commit, tip.at)
-        tip.record_key += 1
-        row = self._row(made, state, tip.record_key, kernel.forgotten_rev(made.id) + 1, made.created_at, None)
-        entries = self._entries(row, made.tag_list, state, keys)
-        author = row.author if commit.author == made.author else kernel.make_number(commit.author)
-        kernel.insert((row,))
+        new: list[Row] = []
+        entries: list[Entry] = []
+        ops: list[LoggedOp] = []
+        for made, state in fresh:
+            tip.record_key += 1
+            rev = kernel.forgotten_rev(made.id) + 1
+            row = self._row(made, state, tip.record_key, rev, made.created_at, None)
+            keys = derive_keys(state, made.plain) if state.paths or state.refs else {}
+            entries += self._entries(row, made.tag_list, state, keys)
+            ops.append((PUT if state.feed else PUT | QUIET, row.record_key, rev))
+            new.append(row)
+        kernel.insert(new)
         kernel.add_entries(entries)
-        ops = ((PUT if state.feed else PUT | QUIET, row.record_key, row.rev),)
-        kind = KINDS.index(commit.kind)
+        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
-        return Committed(seq, (Written(row.id, row.rev, seq, True),))
+        return Committed(seq, tuple([Written(row.id, row.rev, seq, True) for row in new]))
 
     def _notice_changes(self) -> None:
         """Drop cached templates when declarations or indexes have changed."""

@@ -244,6 +244,10 @@ class Writing(Reading, Protocol):
         """The end of the log; advanced by the writer."""
         ...
 
+    def are_new(self, ids: Sequence[str]) -> bool:
+        """Return whether no record has one of these ids, nor a tombstone."""
+        ...
+
     def make_number(self, text: str) -> int:
         """Return the number of a name, giving it one if it has none."""
         ...

@@ -45,6 +45,13 @@ NEAR = 32  # how sparse an index is shows in the time of the entry after so many
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
+class Lacking(NamedTuple):
+    """Rows without a field that the caller reads as a default; `key` is their order key if all have one."""
+
+    scan: IndexScan
+    key: bytes | None
+
+
 class Plan(NamedTuple):
     """The scans to read and the work left to do with their rows."""
 
@@ -54,7 +61,7 @@ class Plan(NamedTuple):
     repeats: bool = False  # a row may come from two scans
     prefix: str | None = None  # walk the ids instead of scans
     unindexed: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
-    lacking: tuple[IndexScan, ...] = ()  # rows without a field that the caller reads as a default
+    lacking: tuple[Lacking, ...] = ()
     explain: str = ""
 
 
@@ -121,7 +128,7 @@ def _join_plans(parts: list[Plan]) -> Plan:
         all(part.exact for part in parts),
         any(part.repeats for part in parts),
         unindexed=tuple(number for part in parts for number in part.unindexed),
-        lacking=tuple(scan for part in parts for scan in part.lacking),
+        lacking=tuple(each for part in parts for each in part.lacking),
         explain="; ".join(part.explain for part in parts),
     )
 
@@ -301,16 +308,22 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
         True,
         exact,
         unindexed=(state.number,),
-        lacking=_lacking(reading, state, path) if lacks else (),
+        lacking=_lacking(reading, state, path, _one_key(defaults)) if lacks else (),
         explain="field order",
     )
     return _FieldOrder(plan, frozenset(proves))
 
 
-def _lacking(reading: Reading, state: SchemaState, path: str) -> tuple[IndexScan, ...]:
-    """Return scans of the rows without a field, with any tags; each is checked as the caller reads it."""
+def _one_key(defaults: tuple[object, ...] | None) -> bytes | None:
+    """Return the order key of a default, if it is known and not cut."""
+    key = order.key(defaults[0]) if defaults is not None and len(defaults) == 1 else None
+    return None if key is None or len(key) >= order.CUT else key
+
+
+def _lacking(reading: Reading, state: SchemaState, path: str, key: bytes | None) -> tuple[Lacking, ...]:
+    """Return the rows without a field, with any tags; each is checked as the caller reads it."""
     index = reading.index_number(field_index(state, path))
-    return () if index is None else (IndexScan(index, low(UNLISTED), high(UNLISTED)),)
+    return () if index is None else (Lacking(IndexScan(index, low(UNLISTED), high(UNLISTED)), key),)
 
 
 _Narrowing = tuple[tuple[tuple[int, bytes], ...], int | None]
@@ -362,7 +375,7 @@ class _Planner:
     def _in_order(self, best: _Candidate) -> Plan:
         repeats = len(best.indexes) > 1
         unindexed = self._unindexed_schemas() if self._uses_field(best) else ()
-        lacking = () if best.path is None else _lacking(self.reading, self.state, best.path)
+        lacking = () if best.path is None else _lacking(self.reading, self.state, best.path, b"")
         explain = self._explain(best)
         return Plan(
             self._scans(best),
@@ -545,7 +558,7 @@ class _Planner:
             size = self.reading.size(scan.bare(), SORTABLE)
             if size < SORTABLE:
                 lacks = self._has_defaults(paths.parse(path))
-                lacking = _lacking(self.reading, self.state, path) if lacks else ()
+                lacking = _lacking(self.reading, self.state, path, None) if lacks else ()
                 explain = "schema, field range"
                 return Plan(
                     (scan,), False, False, unindexed=unindexed, lacking=lacking, explain=explain

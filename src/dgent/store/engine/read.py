@@ -285,7 +285,7 @@ def _is_short(reading: Reading, plan: Plan, rows: int) -> bool:
     """Return whether a plan looks at no more than some entries, counted in the indexes."""
     if plan.prefix is not None or len(plan.scans) + len(plan.lacking) > MANY_SCANS:
         return False
-    for scan in (*plan.scans, *plan.lacking):
+    for scan in (*plan.scans, *(each.scan for each in plan.lacking)):
         rows -= reading.size(scan.bare(), rows + 1)
         if rows < 0:
             return False
@@ -313,14 +313,13 @@ def query(
         plan = planned.plan
     else:
         plan = make_plan(reading, q, view)
-    if as_of is None:
-        page = _straight(reading, q, view, plan, start, epoch)
-        if page is not None:
-            return page
-    else:
+    now = as_of is None
+    if as_of is not None:
         # As of the newest seq is as of now, until something is committed between two pages.
-        as_of = min(as_of, reading.newest()[0])
-    return _query(reading, q, view, plan, as_of, start, epoch)
+        newest = reading.newest()[0]
+        now, as_of = as_of >= newest and not isinstance(view, PartView), min(as_of, newest)
+    page = _straight(reading, q, view, plan, start, epoch, as_of) if now else None
+    return page or _query(reading, q, view, plan, as_of, start, epoch)
 
 
 def _start(q: Query, epoch: bytes) -> Cursor | None:
@@ -368,14 +367,20 @@ def _datums(reading: Reading, rows: list[Found], lazy: bool) -> list[Datum]:
 
 
 def _straight(
-    reading: Reading, q: Query, view: View, plan: Plan, start: Cursor | None, epoch: bytes
+    reading: Reading,
+    q: Query,
+    view: View,
+    plan: Plan,
+    start: Cursor | None,
+    epoch: bytes,
+    as_of: int | None = None,
 ) -> Page | None:
     """Return the page if one scan gives exactly the requested rows in their order, else None."""
     if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
         return None
     if any(map(reading.unindexed_rows, plan.unindexed)):
         return None
-    if plan.lacking and any(reading.size(scan, 1) for scan in plan.lacking):
+    if plan.lacking and any(reading.size(each.scan, 1) for each in plan.lacking):
         return None
     scan = plan.scans[0]
     if start is not None:
@@ -385,15 +390,19 @@ def _straight(
     rows = _fetch_page(reading, q, view, scan, q.offset if start is None else 0)
     if rows is None:
         return None
-    further = None
-    if q.limit is not None and len(rows) > q.limit:
+    more = q.limit is not None and len(rows) > q.limit
+    if more:
         rows = rows[: q.limit]
-        last = rows[-1]
-        further = lambda: encode(_cursor_of(reading, q, view, last), epoch, q.digest())  # noqa: E731
     name = reading.name
     kept = rows_of(rows, name) if view.lazy else None
     made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
-    return Page(made, plan.explain, further, kept)
+
+    def further() -> str:
+        # Most callers never ask. This runs after the moment has ended, so it may not read anything.
+        datum = made[-1] if kept is None else kept.datum(rows[-1])
+        return encode(_cursor_of(q, view, rows[-1], datum, as_of), epoch, q.digest())
+
+    return Page(made, plan.explain, further if more else None, kept)
 
 
 def _after(scan: IndexScan, q: Query, start: Cursor) -> IndexScan:
@@ -425,7 +434,8 @@ def _fetch_page(
         rows += part
         if len(part) < PART or len(rows) == wanted:
             return rows[offset:] if offset else rows
-        scan = _after(scan, q, _cursor_of(reading, q, view, part[-1]))
+        last = datum_of(whole_of(part[-1]), reading.name)
+        scan = _after(scan, q, _cursor_of(q, view, part[-1], last, None))
 
 
 def _are_keys_whole(reading: Reading, q: Query, view: View, rows: Sequence[tuple[Any, ...]]) -> bool:
@@ -454,11 +464,11 @@ def _are_keys_whole(reading: Reading, q: Query, view: View, rows: Sequence[tuple
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _cursor_of(reading: Reading, q: Query, view: View, row: tuple[Any, ...]) -> Cursor:
+def _cursor_of(q: Query, view: View, row: tuple[Any, ...], datum: Datum, as_of: int | None) -> Cursor:
     """Return the place of a brief row whose key is not cut."""
     last = Brief._make(row)
-    key = b"" if q.order_path is None else q.order_key(view.shape(datum_of(whole_of(row), reading.name)))
-    return Cursor(key, last.created_at, last.record_key, -1)
+    key = b"" if q.order_path is None else q.order_key(view.shape(datum))
+    return Cursor(key, last.created_at, last.record_key, -1 if as_of is None else as_of)
 
 
 def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
@@ -478,9 +488,11 @@ def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
 
 
 def _rows_beside(reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None) -> list[Row]:
-    """Return the rows that the scans of a plan do not have: not indexed, without a field, or of the past."""
+    """Return rows that no walk of a plan has in order: not indexed, without a field, or of the past."""
     rows = [row for number in plan.unindexed for row in reading.unindexed_rows(number)]
-    rows += [row for scan in plan.lacking for _, row in reading.walk(scan, q.descending, True)]
+    for scan, key in plan.lacking:
+        if key is None or not plan.ordered:
+            rows += [row for _, row in reading.walk(scan, q.descending, True)]
     if as_of is not None:
         past_only = isinstance(view, PartView) and view.gone
         rows = [] if past_only else [row for row in rows if row.seq <= as_of]
@@ -493,15 +505,17 @@ def find(
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
     walks = _walks(reading, q, plan, start)
+    lacking = _walk_lacking(reading, q, plan, start)
     if as_of is not None:
         check_floor(reading, as_of)
-        walks = [_until(walk, as_of) for walk in walks]
+        walks, lacking = ([_until(walk, as_of) for walk in some] for some in (walks, lacking))
         if isinstance(view, PartView) and view.gone:
-            walks = []
+            walks = lacking = []
     extra = _rows_beside(reading, q, view, plan, as_of)
-    finder = _Finder(reading, q, view, plan.repeats or bool(extra))
+    finder = _Finder(reading, q, view, plan.repeats or bool(extra) or bool(lacking))
     by_key = plan.ordered and q.order_path is not None
     sources = [finder.find(walk, by_key, not plan.exact) for walk in walks]
+    sources += [finder.find(walk, by_key, True) for walk in lacking]
     if extra:
         beside = finder.find(((b"", row) for row in extra), False, True)
         sources.append(iter(sorted(beside, key=_place, reverse=q.descending)) if plan.ordered else beside)
@@ -527,6 +541,26 @@ def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list
         return [((b"", row) for row in reading.walk_ids(plan.prefix, q.content))]
     scans = [_from(scan, q, plan, start) for scan in plan.scans]
     return [reading.walk(scan, q.descending, q.content) for scan in scans]
+
+
+def _walk_lacking(
+    reading: Reading, q: Query, plan: Plan, start: Cursor | None
+) -> list[Iterator[tuple[bytes, Row]]]:
+    """Return walks of the rows without a field, in order: their order keys are all the same."""
+    walks = []
+    for scan, key in plan.lacking if plan.ordered else ():
+        if key is None:
+            continue
+        if start is not None and key == start.key:
+            scan = _after(scan, q, start._replace(key=scan.low[0]))
+        elif start is not None and (key > start.key) == q.descending:
+            continue  # all of them come before the cursor
+        walks.append(_give_key(reading.walk(scan, q.descending, q.content), key))
+    return walks
+
+
+def _give_key(walk: Iterator[tuple[bytes, Row]], key: bytes) -> Iterator[tuple[bytes, Row]]:
+    return ((key, row) for _, row in walk)
 
 
 def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexScan:

@@ -100,6 +100,10 @@ class RecordingKernel:
         """Return the newest version of a record."""
         return self._rows.get(id) or self._kernel.head(id)
 
+    def are_new(self, ids: Sequence[str]) -> bool:
+        """Check that no record has one of these ids."""
+        return self._rows.keys().isdisjoint(ids) and self._kernel.are_new(ids)
+
     def make_number(self, text: str) -> int:
         """Return the number of a name, giving it one if it has none."""
         number = self._kernel.number(text)

@@ -187,6 +187,9 @@ class MemoryKernel:
 
     # -- writing --------------------------------------------------------------------------
 
+    def are_new(self, ids: Sequence[str]) -> bool:
+        return self._by_id.keys().isdisjoint(ids)
+
     def make_number(self, text: str) -> int:
         number = self._numbers.get(text)
         if number is None:

@@ -108,12 +108,14 @@ def name_of(key: str) -> str:
 def make_entry(prepared: Prepared, key: str, after: Sequence[str | None]) -> OutboxEntry:
     """Make an entry of a prepared commit; `after` has one item for each op."""
     commit = prepared.commit
-    steps = tuple(_pending_op(op, key_before) for op, key_before in zip(commit.ops, after, strict=True))
+    steps = tuple(
+        _pending_op(op, key_before, commit.author) for op, key_before in zip(commit.ops, after, strict=True)
+    )
     assert prepared.digest is not None, "what goes to the outbox has a key"
     return OutboxEntry(key, commit.author, commit.note, commit.room, clock.now_us(), prepared.digest, steps)
 
 
-def _pending_op(op: Op, after: str | None) -> PendingOp:
+def _pending_op(op: Op, after: str | None, author: str) -> PendingOp:
     if isinstance(op, Check):
         return PendingOp("check", op.id, op.expect, after)
     if isinstance(op, Delete):
@@ -127,7 +129,7 @@ def _pending_op(op: Op, after: str | None) -> PendingOp:
         clock.to_us(datum.created_at),
         datum.schema,
         datum.schema_version,
-        datum.author,
+        datum.author or author,
         datum.source,
         datum.parent_id,
         tuple(sorted(datum.tags)),

@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from dgent import ids as ids_
-from dgent.errors import Closed, Corrupt, Denied
+from dgent.errors import Closed, Corrupt, Denied, FormatTooOld
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
@@ -23,6 +23,7 @@ from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
+from dgent.store.postgres import upgrade as upgrading
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import CommitListener, NewestSeen
@@ -31,6 +32,8 @@ from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter
+from dgent.store.upgrade import Upgrade, check_policy
+from dgent.system.progress import Progress
 
 R = TypeVar("R")
 
@@ -42,14 +45,19 @@ class PostgresBackend(KernelBackend):
 
     `durability="full"` (the default): the server says a commit is durable before the call returns.
     `"relaxed"`: a crash of the server may lose the last moments' commits, never part of one.
+
+    A universe of an older storage format is upgraded when it is opened; `upgrade="never"` raises
+    FormatTooOld instead.
     """
 
     name = "postgres"
     priority = 10
     remains = "free space of the server's tables until it is reused, its log, archives, replicas and backups"
 
-    def __init__(self, address: Address, wrap: Wrap = no_wrap) -> None:
+    def __init__(self, address: Address, wrap: Wrap = no_wrap, upgrade: str = "backup") -> None:
         self.address = address
+        self._upgrade_policy = check_policy(upgrade)
+        self.upgraded: Upgrade | None = None  # the upgrade of the format that `open` made
         self.epoch = b""
         self._wrap = wrap
         self._plain = wrap is no_wrap
@@ -76,9 +84,13 @@ class PostgresBackend(KernelBackend):
             raise Closed(f"{self.address.place} is open already", hint="make another backend")
         pool = Pool(self.address, self.address.dsn)
         try:
-            self.epoch = await pool.call(
-                lambda connection: storage.prepare(connection, self.address.universe), patient=False
-            )
+            try:
+                self.epoch = await self._prepare(pool)
+            except FormatTooOld:
+                if self._upgrade_policy == "never":
+                    raise
+                self.upgraded = await upgrading.upgrade(pool, self.address)
+                self.epoch = await self._prepare(pool)
         except BaseException:
             await pool.close()
             raise
@@ -88,6 +100,23 @@ class PostgresBackend(KernelBackend):
         self._listener = CommitListener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
             self._replica = Replica(Pool(self.address, self.address.read_dsn, writes=False), self._texts)
+
+    async def _prepare(self, pool: Pool) -> bytes:
+        return await pool.call(
+            lambda connection: storage.prepare(connection, self.address.universe), patient=False
+        )
+
+    async def upgrade(
+        self, *, backup: bool = True, dry_run: bool = False, progress: Progress | None = None
+    ) -> Upgrade:
+        """Upgrade the format of the universe's tables; no backup is made, since the server has its own."""
+        pool = Pool(self.address, self.address.dsn)
+        try:
+            if dry_run:
+                return msgspec.structs.replace(await upgrading.plan_upgrade(pool, self.address), dry_run=True)
+            return await upgrading.upgrade(pool, self.address)
+        finally:
+            await pool.close()
 
     async def close(self) -> None:
         """Finish submitted commits and close the connections."""

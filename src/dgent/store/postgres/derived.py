@@ -31,4 +31,3 @@ async def drop_derived_entries(connection: Any, u: str) -> None:
         sql = f"UPDATE {u}.schema SET decl = $1 WHERE schema = $2"
         await connection.execute(sql, msgspec.json.encode(state), schema)
         await connection.execute(f"DELETE FROM {u}.entry WHERE ix = $1 AND key = $2", ix, key)
-    await connection.execute(f"UPDATE {u}.clock SET catalog = catalog + 1")

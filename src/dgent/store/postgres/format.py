@@ -1,10 +1,9 @@
-"""The tables of a universe on Postgres, and their migration: once, by the first process that needs it."""
+"""The tables of a universe on Postgres, and the steps between their formats, each done by one process."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +12,7 @@ import asyncpg
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
 from dgent.store.postgres.derived import drop_derived_entries
+from dgent.store.upgrade import Step, make_too_old_error
 
 FORMAT = 2
 PARTITIONS = 8
@@ -27,10 +27,10 @@ STALE = "DG001"
 DONE = "DG002"
 """SQLSTATE raised when the same group was committed before, and only its answer was lost."""
 
-STEPS: dict[int, str | Callable[[Any, str], Awaitable[None]]] = {1: drop_derived_entries}
-"""From format n to n + 1: SQL with `{u}` for the schema, or a function that gets its quoted name.
+STEPS: tuple[Step, ...] = (Step(2, "drop entries that other indexes give", drop_derived_entries),)
+"""The steps to the formats after the first: SQL with `{u}` for the schema, or an async function.
 
-All run in the transaction that migrates.
+A function gets the connection and the quoted name of the schema.
 """
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
@@ -255,16 +255,15 @@ async def prepare(connection: Any, name: str) -> bytes:
         raise Unsupported(f"the database keeps text as {encoding}", hint="create one with ENCODING 'UTF8'")
     # A program that starts with a wrong clock goes by the server's, as those before it did.
     clock.recall(clock.ClockBelief(clock.boot(), now_us - clock.since_boot_us()))
-    if await _format(connection, name) != FORMAT:
+    found = await read_number(connection, name)
+    if found is None:
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent." + name)
-            found = await _format(connection, name)
+            await queue_up(connection, name)
+            found = await read_number(connection, name)
             if found is None:
                 await _create(connection, name)
-            elif found > FORMAT:
-                raise FormatTooNew(f"the universe {name!r} has format {found}; this dgent knows {FORMAT}")
-            else:
-                await _migrate(connection, name, found)
+    if found is not None and found < FORMAT:
+        raise make_too_old_error(f"the universe {name!r}", found, FORMAT)
     # Writers that were not heard of for a day have nothing to ask for any more. Whoever may only read,
     # or reads from a standby, leaves that to others.
     with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
@@ -275,8 +274,8 @@ async def prepare(connection: Any, name: str) -> bytes:
     return epoch
 
 
-async def _format(connection: Any, name: str) -> int | None:
-    """Return the format of the tables; None when there are none."""
+async def read_number(connection: Any, name: str) -> int | None:
+    """Return the format of the tables, None when there are none; FormatTooNew for a newer one."""
     there = await connection.fetchval(
         "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         " WHERE n.nspname = $1 AND c.relname = ANY ($2)",
@@ -286,11 +285,26 @@ async def _format(connection: Any, name: str) -> int | None:
     if there == 0:
         return None
     quoted = f'"{checked_name(name)}"'
+    found = None
     if there == 2:
         found = await connection.fetchval(f"SELECT number FROM {quoted}.meta WHERE name = 'format'")
-        if isinstance(found, int):
-            return found
-    raise Corrupt(f"the schema {name!r} has tables that are not dgent's", hint="use another universe name")
+    if not isinstance(found, int):
+        raise Corrupt(
+            f"the schema {name!r} has tables that are not dgent's", hint="use another universe name"
+        )
+    check_number(quoted, found)
+    return found
+
+
+def check_number(quoted: str, found: int) -> None:
+    """Raise FormatTooNew for a format that this dgent does not know."""
+    if found > FORMAT:
+        raise FormatTooNew(f"the universe {quoted} has format {found}; this dgent knows {FORMAT}")
+
+
+async def queue_up(connection: Any, name: str) -> None:
+    """Queue with the others that make or upgrade the tables, until the end of the transaction."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent." + name)
 
 
 async def _create(connection: Any, name: str) -> None:
@@ -300,19 +314,6 @@ async def _create(connection: Any, name: str) -> None:
         await connection.execute(f"CREATE SCHEMA {quoted}")
     await connection.execute(script(name))
     await fill(connection, name)
-
-
-async def _migrate(connection: Any, name: str, found: int) -> None:
-    quoted = f'"{checked_name(name)}"'
-    for step in range(found, FORMAT):
-        if step not in STEPS:
-            raise Corrupt(f"the universe {name!r} has format {found}, which this dgent cannot migrate")
-        work = STEPS[step]
-        if isinstance(work, str):
-            await connection.execute(work.replace("{u}", quoted))
-        else:
-            await work(connection, quoted)
-    await connection.execute(f"UPDATE {quoted}.meta SET number = $1 WHERE name = 'format'", FORMAT)
 
 
 async def fill(connection: Any, name: str) -> None:

@@ -103,6 +103,9 @@ class PostgresKernel(PostgresReading):
     def head(self, id: str) -> Row | None:
         return self._met(super().head(id))
 
+    def are_new(self, ids: Sequence[str]) -> bool:
+        return all(self.head(id) is None for id in ids)
+
     def row(self, record_key: int) -> Row | None:
         return self._met(super().row(record_key))
 

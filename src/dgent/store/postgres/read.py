@@ -21,6 +21,7 @@ from dgent.store.engine.catalog import Catalog, IndexName, SchemaState, after_te
 from dgent.store.engine.kernel import DELETE, IndexScan, Logged, ops_of, start_at
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
+from dgent.store.postgres.format import check_number
 from dgent.store.postgres.sql import Texts
 
 _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
@@ -113,6 +114,7 @@ class PostgresReading:
             state = state_of(raw)
             catalog.states[state.name] = state
         meta = {name: (number, raw) for name, number, raw in self._all(self.texts.meta)}
+        check_number(self.texts.u, meta["format"][0])  # it may have been upgraded since it was opened
         catalog.floor, catalog.floor_at = meta["floor"][0], meta["floor_at"][0]
         catalog.forgot, catalog.salt = meta["forgot"][0], meta["forget_salt"][1]
         catalog.version = version

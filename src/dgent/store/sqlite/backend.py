@@ -172,35 +172,29 @@ class SQLiteBackend(EmbeddedBackend):
         """Commit at the end of this tick, together with all others of the tick."""
         self._require_open()
         assert self._loop is not None
-        job = WriteJob(self._deliver, prepared, view)
-        self._waiting.append(job)
-        if len(self._waiting) == 1:
+        answer: asyncio.Future[Committed] = self._loop.create_future()
+        if not self._waiting:
             self._loop.call_soon(self._flush)
-        return self._future_of(job)
+        self._waiting.append(WriteJob(self._deliver, answer, prepared, view))
+        return answer
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         """Have the writer thread do work; cancelled before it starts, it never happens."""
-        shared, job = self._require_open(), WriteJob(self._deliver, work=work)
-        future = self._future_of(job)
-        shared.writer.submit([job])
-        result: R = await future
-        return result
-
-    def _future_of(self, job: WriteJob) -> asyncio.Future[Any]:
+        shared = self._require_open()
         assert self._loop is not None
-        job.receiver = future = self._loop.create_future()
-        job.dropped = future.cancelled
-        return future
+        answer: asyncio.Future[R] = self._loop.create_future()
+        shared.writer.submit([WriteJob(self._deliver, answer, work=work)])
+        return await answer
 
     def _flush(self) -> None:
-        jobs = [job for job in self._waiting if not job.dropped()]
+        jobs = [job for job in self._waiting if job.is_wanted()]
         self._waiting = []
+        if not jobs:
+            return
         shared = self._shared
         writer = None if shared is None or shared.inherited else shared.writer
-        if jobs and writer is not None and self._fits_the_loop(jobs, writer) and writer.try_now(jobs):
+        if writer is not None and self._fits_the_loop(jobs, writer) and writer.try_now(jobs):
             _settle(jobs)
-            return
-        if not jobs:
             return
         try:
             self._require_open().writer.submit(jobs)
@@ -234,7 +228,7 @@ class SQLiteBackend(EmbeddedBackend):
 
         shared = self._require_open()
         assert self._loop is not None
-        remove_backups(self.path)
+        await self._loop.run_in_executor(None, remove_backups, self.path)
         return await self._loop.run_in_executor(None, shared.scrub)
 
     def upkeep(self) -> Upkeep:
@@ -262,13 +256,13 @@ class SQLiteBackend(EmbeddedBackend):
 
 def _settle(jobs: Sequence[WriteJob]) -> None:
     for job in jobs:
-        future = job.receiver
-        if future is None or future.done():
+        answer = job.answer
+        if answer is None or answer.done():
             continue
         if job.error is not None:
-            future.set_exception(job.error)
+            answer.set_exception(job.error)
         else:
-            future.set_result(job.result)
+            answer.set_result(job.result)
 
 
 def _file(path: str) -> tuple[int, int] | None:

@@ -41,6 +41,8 @@ _LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 
 _BRIEF_HEAD = f"SELECT {_BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
 _HEAD = f"SELECT {_COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
+_HAS = "SELECT 1 FROM datum WHERE id = ? AND trail = 0"
+_HAS_ANY = "SELECT 1 FROM json_each(?) j CROSS JOIN datum d ON d.id = j.value AND d.trail = 0 LIMIT 1"
 _ROW = f"SELECT {_COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
 _PAST_FROM = f"SELECT {_COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
@@ -663,6 +665,13 @@ class SQLiteKernel(SQLiteReading):
     def number(self, text: str) -> int | None:
         fresh = self._fresh_numbers.get(text)
         return super().number(text) if fresh is None else fresh
+
+    def are_new(self, ids: Sequence[str]) -> bool:
+        if not self._new.keys().isdisjoint(ids) or not self._tombstones.keys().isdisjoint(ids):
+            return False
+        if len(ids) == 1:
+            return not self._at_once(_HAS, ids).fetchall()
+        return not self._at_once(_HAS_ANY, (msgspec.json.encode(ids).decode(),)).fetchall()
 
     def make_number(self, text: str) -> int:
         number = self.catalog.numbers.get(text)

@@ -14,16 +14,17 @@ from contextlib import suppress
 import apsw
 
 from dgent import clock
-from dgent.errors import Busy, DgentError, NotFound, Unavailable
+from dgent.errors import Busy, DgentError, NotFound, StorageFull, Unavailable
 from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import translate
 from dgent.store.sqlite.upkeep import (
     INTERRUPT_STEPS,
+    SEQ,
     alone,
-    contents,
     copy_pages,
     looking,
+    one,
     stand_alone,
     still,
 )
@@ -48,6 +49,8 @@ def plan_upgrade(path: str, backup: bool) -> Upgrade:
         raise NotFound(f"there is no store at {path}", hint="give the path of a store")
     storage.refuse_foreign(path)
     with looking(path) as connection:
+        if files.size(path + "-wal"):  # the log of a process that was killed stays as it is
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return _plan(connection, path, backup)[0]
 
 
@@ -164,16 +167,33 @@ def _has_rows(connection: apsw.Connection) -> bool:
 
 def _backup_path(connection: apsw.Connection, path: str, number: int) -> str:
     """Return the path of the backup: one that is free, or that has an earlier state of this store."""
-    own = contents(connection)
     target, count = f"{path}.format-{number}{BACKUP}", 1
-    while os.path.lexists(target):
-        with suppress(DgentError, apsw.Error), still(target) as older:
-            known = contents(older)
-            if known.universe_id == own.universe_id and known.seq <= own.seq:
-                break
+    while os.path.lexists(target) and not _is_earlier(target, connection):
         count += 1
         target = f"{path}.format-{number}.{count}{BACKUP}"
     return target
+
+
+def _is_earlier(target: str, connection: apsw.Connection) -> bool:
+    """Check whether a file has an earlier state of the same store, which a later one may replace."""
+    try:
+        with still(target) as older:
+            (name, seq), (own_name, own_seq) = _identity(older), _identity(connection)
+    except (apsw.Error, IndexError):
+        return False
+    return name == own_name and seq <= own_seq
+
+
+def _identity(connection: apsw.Connection) -> tuple[str, int]:
+    return one(connection, "SELECT value FROM meta WHERE name = 'universe_id'"), one(connection, SEQ)
+
+
+def _check_room(connection: apsw.Connection, target: str) -> None:
+    """Raise StorageFull where a copy does not fit, before it takes what others need of the disk."""
+    needed = one(connection, "PRAGMA page_count") * one(connection, "PRAGMA page_size")
+    free = files.free_bytes(target)
+    if free is not None and free < needed:
+        raise StorageFull(f"{target} needs {needed:,} bytes, and the disk has {free:,} left")
 
 
 def _back_up(
@@ -185,6 +205,7 @@ def _back_up(
         with files.disk_errors(partial):
             with suppress(FileNotFoundError):
                 os.unlink(partial)  # of a process that was killed: only the holder of the store makes one
+            _check_room(connection, target)
             copy_pages(connection, partial, pace, stopped)
             stand_alone(partial)
             files.sync(partial)
@@ -195,5 +216,6 @@ def _back_up(
             os.unlink(partial)
         error.message = f"the backup of {path} before its upgrade failed: {error.message}"
         error.args = (error.message,)
-        error.hint = "the store was not changed; free some space, or run `dgent store upgrade --no-backup`"
+        way = "free some space, or run" if isinstance(error, StorageFull) else "to make none, run"
+        error.hint = f"the store was not changed; {way} `dgent store upgrade --no-backup`"
         raise

@@ -40,9 +40,7 @@ R = TypeVar("R")
 COPY_PAGES = 1024  # one step of a copy: 4 MiB
 INTERRUPT_STEPS = 50_000  # how many of SQLite's own steps pass between two looks at `stopped`
 
-_SEQ = (
-    "SELECT max((SELECT coalesce(max(seq), 0) FROM commits), (SELECT value FROM meta WHERE name = 'floor'))"
-)
+SEQ = "SELECT max((SELECT coalesce(max(seq), 0) FROM commits), (SELECT value FROM meta WHERE name = 'floor'))"
 _RECORDS = "SELECT count(*) FROM datum WHERE live = 1 AND trail = 0"
 _SALT = "SELECT value FROM meta WHERE name = 'forget_salt'"
 _KEEP = (
@@ -247,9 +245,7 @@ def contents(connection: apsw.Connection) -> Contents:
     """Return the description that a store holds of itself."""
     rows: Any = connection.execute("SELECT name, value FROM meta").fetchall()
     meta: dict[str, Any] = dict(rows)
-    return Contents(
-        str(meta["universe_id"]), meta["format"], one(connection, _SEQ), one(connection, _RECORDS)
-    )
+    return Contents(str(meta["universe_id"]), meta["format"], one(connection, SEQ), one(connection, _RECORDS))
 
 
 # -- replacing a store ----------------------------------------------------------------------

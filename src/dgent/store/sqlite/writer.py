@@ -5,6 +5,7 @@ A second thread checkpoints the log in the background, so that no commit has to 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import threading
@@ -47,36 +48,31 @@ class Transactions(Protocol):
 
 
 class WriteJob:
-    """Work to do in a write transaction, and the receiver of its answer.
+    """Work to do in a write transaction, and the future of its answer.
 
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
     """
 
-    __slots__ = ("deliver", "dropped", "error", "prepared", "receiver", "result", "since", "view", "work")
+    __slots__ = ("answer", "deliver", "error", "prepared", "result", "since", "size", "view", "work")
 
     def __init__(
         self,
         deliver: Callable[[Sequence[WriteJob]], None],
+        answer: asyncio.Future[Any] | None = None,
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
     ) -> None:
-        self.deliver = deliver
+        self.deliver, self.answer = deliver, answer
         self.prepared, self.view, self.work = prepared, view, work
+        self.size = GROUP_BYTES if prepared is None else prepared.size  # the bytes that it adds to a group
         self.since = monotonic()
-        self.dropped: Callable[[], bool] = _never
-        self.receiver: Any = None
         self.result: Any = None
         self.error: BaseException | None = None
 
-    @property
-    def size(self) -> int:
-        """The bytes that this adds to a group."""
-        return GROUP_BYTES if self.prepared is None else self.prepared.size
-
-
-def _never() -> bool:
-    return False
+    def is_wanted(self) -> bool:
+        """Return whether nobody has cancelled it."""
+        return self.answer is None or not self.answer.cancelled()
 
 
 class WriterThread:
@@ -226,7 +222,7 @@ class WriterThread:
         size = 0
         while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
-            if not job.dropped():
+            if job.is_wanted():
                 group.append(job)
                 size += job.size
         return group
