@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +114,8 @@ def methods(part: Part) -> Iterator[str]:
         for name, member in vars(part.cls).items()
         if not name.startswith("_") and name not in part.leave_out
     }
-    properties = {name: member for name, member in found.items() if isinstance(member, property)}
+    kinds = property | cached_property
+    properties = {name: member for name, member in found.items() if isinstance(member, kinds)}
     if properties:
         yield (
             "\n".join(["| Property | Type | Meaning |", "|---|---|---|", *map(_property, properties.items())])
@@ -129,10 +131,11 @@ def methods(part: Part) -> Iterator[str]:
             yield section(name, signature(member, call), doc(member))
 
 
-def _property(named: tuple[str, property]) -> str:
+def _property(named: tuple[str, property | cached_property[Any]]) -> str:
     name, member = named
-    assert member.fget is not None
-    kind = annotation(member.fget.__annotations__.get("return", "Any")).replace("|", "\\|")
+    made = member.fget if isinstance(member, property) else member.func
+    assert made is not None
+    kind = annotation(made.__annotations__.get("return", "Any")).replace("|", "\\|")
     return f"| `{name}` | `{kind}` | {sentence(member)} |"
 
 

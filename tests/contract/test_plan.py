@@ -13,6 +13,7 @@ import pytest
 from dgent import Query
 from dgent.store.backend import STORED, Declaration, View
 from dgent.store.engine import plan as planning
+from dgent.store.engine import read
 from dgent.store.engine.kernel import Reading
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.sqlite.backend import SQLiteBackend
@@ -106,3 +107,47 @@ async def test_a_far_page_reads_only_its_own_rows(tmp_path: Path, engine: str, d
             assert Counting.rows == 6  # one more tells that there is a next page
     finally:
         await store.close()
+
+
+async def test_a_plan_goes_along_while_nothing_was_committed() -> None:
+    store = MemoryBackend(wrap=Sizing)
+    await store.open()
+    try:
+        await put(store, *[typed_record(f"a{n}", n, tags={"a"}) for n in range(300)])
+        query = Query(schema="note", any_tags={"a", "b"}, author="system", limit=None)
+
+        def ask(planned: Any) -> list[str]:
+            page = store._read_now(
+                lambda reading: read.query(reading, query, STORED, None, store.epoch, planned)
+            )
+            return [datum.id for datum in page.items]
+
+        planned = store._read_now(lambda reading: read.try_query(reading, query, STORED, store.epoch, 100))
+        assert isinstance(planned, read.Planned), "it reads too many rows for the loop"
+        Sizing.asked = 0
+        assert len(ask(planned)) == 300 and Sizing.asked == 0, "the indexes are not compared again"
+        # An index that nobody could plan with: this is the first record in it.
+        await put(store, typed_record("b", tags={"b"}))
+        assert set(ask(planned)) >= {"b"} and Sizing.asked > 0
+        planned = store._read_now(lambda reading: read.try_query(reading, query, STORED, store.epoch, 100))
+        await store.declare(Declaration("note", 1, ("n",)))
+        Sizing.asked = 0
+        assert len(ask(planned)) == 301 and Sizing.asked > 0, "other declarations, another plan"
+    finally:
+        await store.close()
+
+
+class Sizing:
+    """A kernel that counts how often the size of an index is asked for."""
+
+    asked = 0
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def size(self, *asked: Any) -> Any:
+        Sizing.asked += 1
+        return self._kernel.size(*asked)

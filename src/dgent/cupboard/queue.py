@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -67,23 +67,25 @@ async def _find_ready(
     test = await cupboard.crumbs._condition(universe, filters) if filters else None
     found = [each for each in await find_expired(universe) if test is None or test(each)]
     enough = None if part.limit is None else part.offset + part.limit + len(found)
-    query = _make_queue_query(PAGE if enough is None else min(max(enough, 1 if test is None else SOME), PAGE))
-    now = clock.now()
-    while enough is None or len(found) < enough:
+    first = PAGE if enough is None else min(max(enough, 1 if test is None else SOME), PAGE)
+    query: Query | None = _make_queue_query(first)
+    while query is not None and (enough is None or len(found) < enough):
         page = await universe.page(query)
-        found += [
-            each
-            for each in page.items
-            if isinstance(each, Crystal)
-            and not _is_deferred(each.value, now)
-            and (test is None or test(each))
-        ]
-        if page.further is None or (enough is not None and len(found) >= enough):
-            break
-        query = query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
+        found += _pick_ready(page.items, test)
+        full = page.further is None or (enough is not None and len(found) >= enough)
+        query = None if full else query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
     if len(found) > 1:  # equal ones stay in the order of their first commits
         found.sort(key=lambda each: (_rank(cupboard, each.value), each.created_at))
     return take_page(found, part)
+
+
+def _pick_ready(
+    some: Iterable[Any], test: Callable[[Crystal[CrumbRecord]], bool] | None
+) -> list[Crystal[CrumbRecord]]:
+    """Return those that can be read, are not put off, and pass the filter."""
+    now = clock.now()
+    fresh = [each for each in some if isinstance(each, Crystal) and not _is_deferred(each.value, now)]
+    return fresh if test is None else [each for each in fresh if test(each)]
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dgent import clock
 from dgent.model import order
 from dgent.model import path as paths
-from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.lookup import Defaults, Lookup
 from dgent.model.contract.scalar import KINDS, Kind, is_exact, value_of
 from dgent.model.query import Query
 from dgent.model.where import Condition
@@ -260,8 +260,7 @@ def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
 
 def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
     """Return whether a record without the field may pass, because the caller reads it as a default."""
-    defaults = () if lookup is None else lookup.defaults(condition.path)
-    return defaults is None or any(map(condition.holds, defaults))
+    return _holds_any(condition, () if lookup is None else lookup.defaults(condition.path))
 
 
 def _needs(query: Query) -> frozenset[object]:
@@ -285,24 +284,15 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
     assert field is not None
     path = paths.text(field)
     kind, defaults = (None, ()) if lookup is None else lookup.at(field)
-    if path not in state.ready or field[-1] == paths.EACH:
+    listed = field[-1] == paths.EACH
+    if listed or path not in state.ready or kind != state.kinds.get(path) or not _fields_usable(state, view):
         return None
-    if kind != state.kinds.get(path) or not _fields_usable(state, view):
-        return None
-    # A record without the field has its place by the default, and is merged in there.
-    lacks = defaults != ()
-    first, last, proves = _AFTER_MISSING if lacks else b"", b"\xff", set[object]()
-    for part in query.filter.parts:
-        if isinstance(part, Condition) and part.path == field:
-            lacks = lacks and (defaults is None or any(map(part.holds, defaults)))
-            bounds = _range_keys(part, kind) if _compares_keys(part, kind) else None
-            if bounds is not None:
-                first, last = max(first, bounds.first), min(last, bounds.last)
-                if bounds.sure:
-                    proves.add(id(part))
+    conditions = [part for part in query.filter.parts if isinstance(part, Condition) and part.path == field]
+    first, last, proves = _order_bounds(conditions, kind, defaults)
     index = reading.index_number(field_index(state, path))
-    other = query.tags or query.any_tags or query.author or query.source or query.prefix
-    exact = not (other or query.since or query.until) and len(proves) == len(query.filter.parts)
+    # A record without the field has its place by the default, and is merged in there.
+    lacks = defaults != () and all(_holds_any(part, defaults) for part in conditions)
+    exact = len(proves) == len(query.filter.parts) and not query.tags and _is_bare(query)
     plan = Plan(
         () if index is None else (IndexScan(index, (first, T_MIN, T_MIN), (last, T_MIN, T_MIN)),),
         True,
@@ -311,10 +301,35 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
         lacking=_lacking(reading, state, path, _one_key(defaults)) if lacks else (),
         explain="field order",
     )
-    return _FieldOrder(plan, frozenset(proves))
+    return _FieldOrder(plan, proves)
 
 
-def _one_key(defaults: tuple[object, ...] | None) -> bytes | None:
+def _order_bounds(
+    conditions: list[Condition], kind: Kind | None, defaults: Defaults
+) -> tuple[bytes, bytes, frozenset[object]]:
+    """Return the run of keys in which the conditions on the ordering field can hold, and those it proves."""
+    first, last, proves = b"" if defaults == () else _AFTER_MISSING, b"\xff", []
+    for part in conditions:
+        bounds = _range_keys(part, kind) if _compares_keys(part, kind) else None
+        if bounds is not None:
+            first, last = max(first, bounds.first), min(last, bounds.last)
+            if bounds.sure:
+                proves.append(id(part))
+    return first, last, frozenset(proves)
+
+
+def _is_bare(query: Query) -> bool:
+    """Return whether a query asks for nothing but a schema, tags and a `where`."""
+    named = query.any_tags or query.author or query.source or query.prefix
+    return not named and query.since is None and query.until is None
+
+
+def _holds_any(condition: Condition, defaults: Defaults) -> bool:
+    """Return whether a condition may hold for a default; None are defaults that depend on the record."""
+    return defaults is None or any(map(condition.holds, defaults))
+
+
+def _one_key(defaults: Defaults) -> bytes | None:
     """Return the order key of a default, if it is known and not cut."""
     key = order.key(defaults[0]) if defaults is not None and len(defaults) == 1 else None
     return None if key is None or len(key) >= order.CUT else key
@@ -590,18 +605,23 @@ class _Planner:
             best, size = self._best(candidates)
             narrow = self._narrow_range() if size >= PROBE else None
             return self._sorted(best) if narrow is None else narrow[0]
+        wanted = None if self.query.limit is None else self.query.offset + self.query.limit + 1
+        few = self._few(candidates, wanted, self.walk.proves)
+        return self.walk.plan if few is None or self._walks_less(few[1], wanted) else few[0]
+
+    def _few(
+        self, candidates: list[_Candidate], wanted: int | None, known: frozenset[object]
+    ) -> tuple[Plan, int] | None:
+        """Return a plan of a few rows to sort, and their number; None when there are too many."""
         if self.query.since is None and self.query.until is None:
             # What the index of the field proves by itself, too, it gives in order.
-            candidates = [each for each in candidates if not each.proves <= self.walk.proves]
-        wanted = None if self.query.limit is None else self.query.offset + self.query.limit + 1
+            candidates = [each for each in candidates if not each.proves <= known]
         cap = _ALL if wanted is None else min(max(PROBE, wanted * _WORTH), SORTABLE)
-        few = None
         if candidates:
             best, size = self._smallest(candidates, cap)
-            few = self._sorted(best) if size < cap else None
-        if few is None and (narrow := self._narrow_range()) is not None:
-            few, size = narrow
-        return self.walk.plan if few is None or self._walks_less(size, wanted) else few
+            if size < cap:
+                return self._sorted(best), size
+        return self._narrow_range()
 
     def _walks_less(self, few: int, wanted: int | None) -> bool:
         """Return whether walking until a page is full reads no more rows than there are to sort.
@@ -661,13 +681,15 @@ def _range_keys(condition: Condition, kind: Kind | None) -> _Bounds | None:
     # A key of full length may belong to a longer text that was cut, on either side of the value.
     sure = exact and len(key) < order.CUT and kind is None
     after = key + b"\x00"
-    if op == "$eq":
-        return _Bounds(key, after, sure)
-    if op == "$prefix":
-        return _Bounds(key, after_prefix(key) or b"\xff", sure)
-    if op in ("$gt", "$gte"):
-        return _Bounds(after if sure and op == "$gt" else key, bytes((key[0] + 1,)), sure)
-    return _Bounds(key[:1], key if sure and op == "$lt" else after, sure)
+    ends = {
+        "$eq": (key, after),
+        "$gt": (after if sure else key, bytes((key[0] + 1,))),
+        "$gte": (key, bytes((key[0] + 1,))),
+        "$lt": (key[:1], key if sure else after),
+        "$lte": (key[:1], after),
+        "$prefix": (key, after_prefix(key) or b"\xff"),
+    }
+    return _Bounds(*ends[op], sure)
 
 
 _RANGES = ("$gt", "$gte", "$lt", "$lte", "$prefix")

@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -81,7 +81,10 @@ PART = 4096  # so many rows are fetched at once
 ALL = 2**62
 
 
-Found = tuple[bytes, int, int, Row, Datum | None]
+Walk: TypeAlias = Iterator[tuple[bytes, Row]]
+"""Rows in the order of an index, each with its key."""
+
+Found: TypeAlias = tuple[bytes, int, int, Row, Datum | None]
 """A row after its place in the order (order key, time, record key), and its datum if that was needed."""
 
 
@@ -376,17 +379,9 @@ def _straight(
     as_of: int | None = None,
 ) -> Page | None:
     """Return the page if one scan gives exactly the requested rows in their order, else None."""
-    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
+    if not _is_one_scan(reading, plan) or (start is not None and len(start.key) >= order.CUT):
         return None
-    if any(map(reading.unindexed_rows, plan.unindexed)):
-        return None
-    if plan.lacking and any(reading.size(each.scan, 1) for each in plan.lacking):
-        return None
-    scan = plan.scans[0]
-    if start is not None:
-        if len(start.key) >= order.CUT:
-            return None
-        scan = _after(scan, q, start)
+    scan = plan.scans[0] if start is None else _after(plan.scans[0], q, start)
     rows = _fetch_page(reading, q, view, scan, q.offset if start is None else 0)
     if rows is None:
         return None
@@ -403,6 +398,15 @@ def _straight(
         return encode(_cursor_of(q, view, rows[-1], datum, as_of), epoch, q.digest())
 
     return Page(made, plan.explain, further if more else None, kept)
+
+
+def _is_one_scan(reading: Reading, plan: Plan) -> bool:
+    """Return whether one scan has exactly the rows of a query, in their order."""
+    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
+        return False
+    if plan.unindexed and any(map(reading.unindexed_rows, plan.unindexed)):
+        return False
+    return not plan.lacking or not any(reading.size(each.scan, 1) for each in plan.lacking)
 
 
 def _after(scan: IndexScan, q: Query, start: Cursor) -> IndexScan:
@@ -504,21 +508,9 @@ def find(
     reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
 ) -> Generator[Found, None, None]:
     """Yield every matching row in the query's order, from the start on."""
-    walks = _walks(reading, q, plan, start)
-    lacking = _walk_lacking(reading, q, plan, start)
     if as_of is not None:
         check_floor(reading, as_of)
-        walks, lacking = ([_until(walk, as_of) for walk in some] for some in (walks, lacking))
-        if isinstance(view, PartView) and view.gone:
-            walks = lacking = []
-    extra = _rows_beside(reading, q, view, plan, as_of)
-    finder = _Finder(reading, q, view, plan.repeats or bool(extra) or bool(lacking))
-    by_key = plan.ordered and q.order_path is not None
-    sources = [finder.find(walk, by_key, not plan.exact) for walk in walks]
-    sources += [finder.find(walk, by_key, True) for walk in lacking]
-    if extra:
-        beside = finder.find(((b"", row) for row in extra), False, True)
-        sources.append(iter(sorted(beside, key=_place, reverse=q.descending)) if plan.ordered else beside)
+    sources = _sources(reading, q, view, plan, as_of, start)
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
         yield from _past_start(q, merged, start)
@@ -532,20 +524,37 @@ def find(
     yield from pick(most, found, key=_place)
 
 
+def _sources(
+    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+) -> list[Iterator[Found]]:
+    """Return the matching rows of each walk, and of what is in none; each in order if the plan is."""
+    walks, lacking = _walks(reading, q, plan, start), _walk_lacking(reading, q, plan, start)
+    if as_of is not None:
+        past_only = isinstance(view, PartView) and view.gone
+        walks, lacking = ([] if past_only else _until(some, as_of) for some in (walks, lacking))
+    extra = _rows_beside(reading, q, view, plan, as_of)
+    finder = _Finder(reading, q, view, plan.repeats or bool(extra) or bool(lacking))
+    by_key = plan.ordered and q.order_path is not None
+    sources = [finder.find(walk, by_key, not plan.exact) for walk in walks]
+    sources += [finder.find(walk, by_key, True) for walk in lacking]
+    if extra:
+        beside = finder.find(((b"", row) for row in extra), False, True)
+        sources.append(iter(sorted(beside, key=_place, reverse=q.descending)) if plan.ordered else beside)
+    return sources
+
+
 def _place(found: Found) -> tuple[bytes, int, int]:
     return found[:3]
 
 
-def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Iterator[tuple[bytes, Row]]]:
+def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Walk]:
     if plan.prefix is not None:
         return [((b"", row) for row in reading.walk_ids(plan.prefix, q.content))]
     scans = [_from(scan, q, plan, start) for scan in plan.scans]
     return [reading.walk(scan, q.descending, q.content) for scan in scans]
 
 
-def _walk_lacking(
-    reading: Reading, q: Query, plan: Plan, start: Cursor | None
-) -> list[Iterator[tuple[bytes, Row]]]:
+def _walk_lacking(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Walk]:
     """Return walks of the rows without a field, in order: their order keys are all the same."""
     walks = []
     for scan, key in plan.lacking if plan.ordered else ():
@@ -559,7 +568,7 @@ def _walk_lacking(
     return walks
 
 
-def _give_key(walk: Iterator[tuple[bytes, Row]], key: bytes) -> Iterator[tuple[bytes, Row]]:
+def _give_key(walk: Walk, key: bytes) -> Walk:
     return ((key, row) for _, row in walk)
 
 
@@ -584,7 +593,7 @@ class _Finder:
         self._name, self._query, self._view = reading.name, q, view
         self._seen: set[int] | None = set() if repeats else None
 
-    def find(self, walk: Iterator[tuple[bytes, Row]], by_key: bool, check: bool) -> Iterator[Found]:
+    def find(self, walk: Walk, by_key: bool, check: bool) -> Iterator[Found]:
         """Yield the rows of a walk with their places.
 
         With `by_key` the keys are those of the order, and runs of cut ones are sorted by the whole value.
@@ -623,6 +632,15 @@ class _Finder:
         yield from sorted(run, key=_place, reverse=q.descending)
 
 
+def _until(walks: Iterable[Walk], as_of: int) -> list[Walk]:
+    """Return walks without the rows that are newer than a seq."""
+
+    def until(walk: Walk) -> Walk:
+        return ((key, row) for key, row in walk if row.seq <= as_of)
+
+    return [until(walk) for walk in walks]
+
+
 def _past_start(q: Query, found: Iterable[Found], start: Cursor | None) -> Iterable[Found]:
     """Return the rows that lie past the cursor."""
     if start is None:
@@ -631,10 +649,6 @@ def _past_start(q: Query, found: Iterable[Found], start: Cursor | None) -> Itera
     if q.descending:
         return (each for each in found if each[:3] < after)
     return (each for each in found if each[:3] > after)
-
-
-def _until(walk: Iterator[tuple[bytes, Row]], as_of: int) -> Iterator[tuple[bytes, Row]]:
-    return ((key, row) for key, row in walk if row.seq <= as_of)
 
 
 def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
