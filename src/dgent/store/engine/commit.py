@@ -185,7 +185,7 @@ class Ledger:
     def _state_of_new(self, commit: Commit, made: EncodedDatum) -> SchemaState | None:
         """Return the schema of a commit of one new record, if nothing about the two has to be decided."""
         kernel, op = self.kernel, commit.ops[0]
-        if op.expect not in _NEW or reserved.may_be_of_room(op.id) or kernel.head(op.id) is not None:
+        if op.expect not in _NEW or reserved.may_be_of_room(made.id) or kernel.head(made.id) is not None:
             return None
         state = kernel.state(made.schema)
         if (
