@@ -141,5 +141,7 @@ def from_us(us: int) -> datetime:
 
 def text(moment: datetime) -> str:
     """Return ISO text in UTC with exactly six decimals, so that text order is time order."""
-    # By way of the integer: it refuses a missing zone, and knows no year beyond 9999.
-    return from_us(to_us(moment)).isoformat(timespec="microseconds")[:-6] + "Z"
+    if type(moment) is not datetime or moment.tzinfo is not UTC:
+        # By way of the integer: it refuses a missing zone, and knows no year beyond 9999.
+        moment = from_us(to_us(moment))
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"

@@ -123,11 +123,17 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     return _walk(simple, depth, enc_hook)
 
 
-def _check_text(text: str) -> str:
+def is_text(value: str) -> bool:
+    """Return whether a text can be stored: it has no half of a surrogate pair."""
     try:
-        text.encode()
+        return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
-        raise _bad("contains half of a surrogate pair", "it is not valid Unicode text") from None
+        return False
+
+
+def _check_text(text: str) -> str:
+    if not is_text(text):
+        raise _bad("contains half of a surrogate pair", "it is not valid Unicode text")
     return text
 
 

@@ -228,7 +228,7 @@ class Datum(Blank):
         Names that are not plain texts, such as members of an enum, become the texts they hold.
         """
         made, data = self._created_at or self.created_at, self._data
-        inexact = {} if (id := ids.check_id(self.id)) is self.id else {"id": id}
+        exact = ids.check_id(self.id) is self.id
         if not isinstance(made, datetime):
             raise InputError("created_at must be a datetime", field="created_at")
         if made.tzinfo is not UTC:
@@ -239,24 +239,31 @@ class Datum(Blank):
             raise InputError(f"data must be a dict, not {type(data).__name__}", field="data")
         if not isinstance(self.content, bytes):
             raise InputError(f"content must be bytes, not {type(self.content).__name__}", field="content")
-        for field, value in (("author", self.author), ("source", self.source), ("schema", self.schema)):
-            if value is not None and (text := ids.check_name(value, field)) is not value:
-                inexact[field] = text
-        parent = self.parent_id
-        if parent is not None and (text := ids.check_id(parent, "parent_id")) is not parent:
-            inexact["parent_id"] = text
-        self._check_version()
-        return self.replace(**inexact) if inexact else self
+        if self._check_names() and exact:
+            return self
+        names = {name: getattr(self, name) for name in ("id", "author", "source", "schema", "parent_id")}
+        return self.replace(**{name: str.__str__(text) for name, text in names.items() if text is not None})
 
-    def _check_version(self) -> None:
-        version = self.schema_version
-        if self.schema is None:
+    def _check_names(self) -> bool:
+        """Check the names and the version; return whether the names are plain texts."""
+        author, source, schema, parent = self.author, self.source, self.schema, self.parent_id
+        version, exact = self.schema_version, True
+        if author is not None:
+            exact = ids.check_name(author, "author") is author
+        if source is not None:
+            exact = ids.check_name(source, "source") is source and exact
+        if schema is not None:
+            exact = ids.check_name(schema, "schema") is schema and exact
+        if parent is not None:
+            exact = ids.check_id(parent, "parent_id") is parent and exact
+        if schema is None:
             if version is not None:
                 raise InputError("schema_version is set but schema is not", field="schema_version")
         elif type(version) is not int or not 1 <= version < 2**31:
             raise InputError(
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
+        return exact
 
 
 def _copy(datum: Datum) -> Blank:

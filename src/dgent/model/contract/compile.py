@@ -410,9 +410,9 @@ class CompiledContract(Generic[T]):
             return None
         data = {}
         for name, kinds in self._flat.items():
-            item = getattr(value, name, ...)  # a field that init leaves out may not be there
+            item: Any = getattr(value, name, ...)  # a field that init leaves out may not be there
             kind = type(item)
-            if kind not in kinds or not _SAFE[kind](item):
+            if kind not in kinds or not (_SAFE[kind](item) or (kind is str and codec.is_text(item))):
                 return None
             data[name] = item
         return data

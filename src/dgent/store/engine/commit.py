@@ -187,7 +187,7 @@ class Ledger:
         known: dict[tuple[str, int], SchemaState | None] = {}
         found: list[tuple[EncodedDatum, SchemaState]] = []
         for op, made in zip(commit.ops, drafts, strict=True):
-            if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(op.id):
+            if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(made.id):
                 return None
             form = made.schema, made.schema_version
             state = known[form] if form in known else known.setdefault(form, self._usual_state(commit, *form))

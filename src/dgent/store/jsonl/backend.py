@@ -413,4 +413,4 @@ async def _run_quietly(work: Awaitable[Any]) -> None:
 
 def _empty_job() -> WriteJob:
     """Return a job that does nothing: its transaction writes the held commits."""
-    return WriteJob(lambda _: None, work=lambda _: None)
+    return WriteJob(lambda _: None, Future(), work=lambda _: None)

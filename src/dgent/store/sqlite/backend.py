@@ -187,7 +187,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await answer
 
     def _flush(self) -> None:
-        jobs = [job for job in self._waiting if job.is_wanted()]
+        jobs = [job for job in self._waiting if not job.answer.cancelled()]
         self._waiting = []
         if not jobs:
             return
@@ -209,7 +209,7 @@ class SQLiteBackend(EmbeddedBackend):
         A hop to the writer thread and back costs more than a quick disk needs for a durable commit.
         When several wait, or the disk is slow, the loop must not be held up.
         """
-        if sum(job.size for job in jobs) > LOOP_BYTES:
+        if sum([job.size for job in jobs]) > LOOP_BYTES:
             return False
         return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
 
@@ -256,13 +256,12 @@ class SQLiteBackend(EmbeddedBackend):
 
 def _settle(jobs: Sequence[WriteJob]) -> None:
     for job in jobs:
-        answer = job.answer
-        if answer is None or answer.done():
+        if job.answer.done():
             continue
         if job.error is not None:
-            answer.set_exception(job.error)
+            job.answer.set_exception(job.error)
         else:
-            answer.set_result(job.result)
+            job.answer.set_result(job.result)
 
 
 def _file(path: str) -> tuple[int, int] | None:

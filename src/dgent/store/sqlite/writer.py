@@ -11,6 +11,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from time import monotonic, perf_counter
 from typing import Any, Protocol
 
@@ -58,7 +59,7 @@ class WriteJob:
     def __init__(
         self,
         deliver: Callable[[Sequence[WriteJob]], None],
-        answer: asyncio.Future[Any] | None = None,
+        answer: asyncio.Future[Any] | Future[Any],
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
@@ -69,10 +70,6 @@ class WriteJob:
         self.since = monotonic()
         self.result: Any = None
         self.error: BaseException | None = None
-
-    def is_wanted(self) -> bool:
-        """Return whether nobody has cancelled it."""
-        return self.answer is None or not self.answer.cancelled()
 
 
 class WriterThread:
@@ -222,7 +219,7 @@ class WriterThread:
         size = 0
         while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
-            if job.is_wanted():
+            if not job.answer.cancelled():
                 group.append(job)
                 size += job.size
         return group
