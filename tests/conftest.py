@@ -9,7 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres.server import NoServer
+from tests.scratch import memory, store_path
 from tests.soak import times
+
+__all__ = ["memory", "store_path"]
 
 # Before anything imports it: the contract's asserts are to say what they saw.
 pytest.register_assert_rewrite("dgent.testing")

@@ -83,8 +83,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, prepared, monkeypatch)
+def stage(store_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(store_path, prepared, monkeypatch)
 
 
 def named(value: Any, names: dict[str, str]) -> Any:
