@@ -1,14 +1,18 @@
-"""Settings of hypothesis, and one message instead of hundreds where no Postgres server can be started."""
+"""Settings of all tests, and one message instead of hundreds where no Postgres server can be started."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres.server import NoServer
+from tests.scratch import memory, store_path
 from tests.soak import times
+
+__all__ = ["memory", "store_path"]
 
 # Before anything imports it: the contract's asserts are to say what they saw.
 pytest.register_assert_rewrite("dgent.testing")
@@ -24,6 +28,12 @@ settings.register_profile(
 # Hypothesis's own "ci" profile repeats the same examples forever; ours keeps looking.
 settings.register_profile("ci", settings.get_profile("dgent"), derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dgent")
+
+
+def pytest_collection_finish() -> None:
+    """Spare every later search for garbage the thousands of tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[object]) -> None:

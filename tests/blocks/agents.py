@@ -17,9 +17,9 @@ Open = Callable[..., Library]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def u(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[dgent.Universe]:
+async def u(request: pytest.FixtureRequest, store_path: Path) -> AsyncIterator[dgent.Universe]:
     """A universe on the two engines that need nothing else."""
-    async with dgent.open(SETTINGS[request.param][0].url(tmp_path)) as universe:
+    async with dgent.open(SETTINGS[request.param][0].url(store_path)) as universe:
         yield universe
 
 

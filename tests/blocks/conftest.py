@@ -47,7 +47,7 @@ async def rival(lib: Library, url: str) -> AsyncIterator[Rival]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
+async def quick(request: pytest.FixtureRequest, store_path: Path) -> AsyncIterator[Library]:
     """A library on the two engines that need nothing else: for rules that are the same on all."""
-    async with dgent.open(SETTINGS[request.param][0].url(tmp_path), author="scout") as u:
+    async with dgent.open(SETTINGS[request.param][0].url(store_path), author="scout") as u:
         yield Library(u, agent="scout")

@@ -13,11 +13,11 @@ from tests.contract.known_gaps import GAPS
 
 
 @pytest.fixture
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Factory:
+def backend(request: pytest.FixtureRequest, store_path: Path) -> Factory:
     """A factory of backends of this class's column, all on one place."""
 
     async def make() -> Backend:
-        backend: Backend = request.cls.column.make(tmp_path)
+        backend: Backend = request.cls.column.make(store_path)
         return backend
 
     return make

@@ -32,8 +32,8 @@ Rival = Callable[[], Awaitable[Cupboard]]
 
 
 @pytest.fixture
-def url(engine: Engine, tmp_path: Path) -> str:
-    return SETTINGS[engine.name][0].url(tmp_path)
+def url(engine: Engine, store_path: Path) -> str:
+    return SETTINGS[engine.name][0].url(store_path)
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ async def rival(cupboard: Cupboard, url: str) -> AsyncIterator[Rival]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def quick(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cupboard]:
+async def quick(request: pytest.FixtureRequest, store_path: Path) -> AsyncIterator[Cupboard]:
     """A cupboard on the two engines that need nothing else: for rules that are the same on all."""
-    async with dgent.open(SETTINGS[request.param][0].url(tmp_path), author="ann") as u:
+    async with dgent.open(SETTINGS[request.param][0].url(store_path), author="ann") as u:
         yield Cupboard(u)
 
 

@@ -8,6 +8,7 @@ at all, also when its writer is killed.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -155,6 +156,7 @@ def _fork(order: dict[str, Any], jobs: Any) -> None:
 
 def _main() -> None:
     jobs = importlib.import_module(sys.argv[1])
+    gc.freeze()  # a worker that looks for garbage in what it was born with would copy all of it
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

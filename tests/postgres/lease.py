@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
@@ -40,7 +40,6 @@ def server_url() -> str:
     """Where the tests' server is: one given by the environment, or one started here."""
     given = os.environ.get(ENV)
     if given:
-        atexit.register(_drop_all, given)
         return given
     server = Server(HASTY).create().start()
     atexit.register(server.remove)
@@ -62,16 +61,26 @@ def url_for(folder: Path) -> str:
 
 def _aside(work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
     """Run something on the server from wherever this is called, also inside an event loop."""
+    thread, runner, connection = _connected()
+    return thread.submit(lambda: runner.run(work(connection))).result()
 
-    async def connected() -> R:
-        connection = await asyncpg.connect(server_url())
-        try:
-            return await work(connection)
-        finally:
-            await connection.close()
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(connected())).result()
+@cache
+def _connected() -> tuple[ThreadPoolExecutor, asyncio.Runner, asyncpg.Connection]:
+    """Connect once, on a thread with an event loop of its own: a connection for each test would cost more."""
+    url, thread, runner = server_url(), ThreadPoolExecutor(1), asyncio.Runner()
+    connection = thread.submit(lambda: runner.run(asyncpg.connect(url))).result()
+    atexit.register(_leave, runner, connection)
+    return thread, runner, connection
+
+
+def _leave(runner: asyncio.Runner, connection: asyncpg.Connection) -> None:
+    """Disconnect, and leave nothing on a server that outlives the tests; at exit the thread is gone."""
+    with runner:
+        if os.environ.get(ENV):
+            for name in _made:
+                runner.run(connection.execute(f'DROP SCHEMA "{name}" CASCADE'))
+        runner.run(connection.close())
 
 
 async def _emptied(connection: asyncpg.Connection, name: str) -> None:
@@ -87,11 +96,3 @@ async def _emptied(connection: asyncpg.Connection, name: str) -> None:
     )
     await connection.execute(";".join(f'DELETE FROM "{name}".{table}' for table in _TABLES))
     await storage.fill(connection, name)
-
-
-def _drop_all(url: str) -> None:
-    async def drop(connection: Any) -> None:
-        for name in _made:
-            await connection.execute(f'DROP SCHEMA "{name}" CASCADE')
-
-    _aside(drop)

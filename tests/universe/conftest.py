@@ -23,8 +23,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture
-def url(engine: Engine, tmp_path: Path) -> str:
-    return SETTINGS[engine.name][0].url(tmp_path)
+def url(engine: Engine, store_path: Path) -> str:
+    return SETTINGS[engine.name][0].url(store_path)
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ class Stage:
         self.terminal = Terminal(base / "home", monkeypatch)
         self.made = 0
 
-    def fresh(self) -> dict[str, str]:
-        """Everything as at the start; what stands for the names in a case."""
+    def fresh(self, case: Case) -> dict[str, str]:
+        """Everything that a case names as at the start; what stands for its names."""
         self.made += 1
         home = self.base / "home"
         shutil.rmtree(home)
@@ -73,14 +73,18 @@ class Stage:
         side = self.base / f"side{self.made}"
         make_private(self.terminal.store.parent.parent)
         shutil.copytree(self.prepared / "store", self.terminal.store.parent)
-        shutil.copytree(self.prepared / "side", side)
+        side.mkdir()
+        asked = repr(case)
+        for source in (self.prepared / "side").iterdir():
+            if f"{{{source.name}}}" in asked:
+                (shutil.copytree if source.is_dir() else shutil.copy)(source, side / source.name)
         names = ("new", "exported", "backup", "folder", "disputed", "crumbs")
         return {name: str(side / name) for name in names}
 
 
 @pytest.fixture
-def stage(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, prepared, monkeypatch)
+def stage(store_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(store_path, prepared, monkeypatch)
 
 
 def named(value: Any, names: dict[str, str]) -> Any:
@@ -170,13 +174,13 @@ def test_a_verb_is_whole(verb: registry.Verb, stage: Stage) -> None:
 def test_the_same_at_every_door(id: str, case: Case, stage: Stage) -> None:
     answers: list[Any] = []
     for door in (by_call, by_path):
-        names = stage.fresh()
+        names = stage.fresh(case)
         try:
             answers.append(plain(door(stage, id, named(case.args, names)), stage.base))
         except DgentError as error:
             assert error.code == case.error, error
             answers.append([error.code, outcome_of(error).exit])
-    names = stage.fresh()
+    names = stage.fresh(case)
     told = stage.terminal(*id.split("."), *named(case.words, names), "--json")
     if case.error is None:
         assert told.code == case.exit, told.err
@@ -190,7 +194,7 @@ def test_the_same_at_every_door(id: str, case: Case, stage: Stage) -> None:
 
 @pytest.mark.parametrize(("id", "case"), [param for param in EACH if param.values[1].error is None])
 def test_people_get_an_answer_too(id: str, case: Case, stage: Stage) -> None:
-    names = stage.fresh()
+    names = stage.fresh(case)
     told = stage.terminal(*id.split("."), *named(case.words, names))
     assert told.code == case.exit, told.err
     assert told.out.strip()
@@ -217,7 +221,7 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
 
     for case in CASES[id]:
         if case.error is None:
-            names = stage.fresh()
+            names = stage.fresh(case)
             ended = asyncio.run(call(case, names))
             assert ended == ("done" if _covers(trust, verb, case, names) else "denied")
 
