@@ -140,27 +140,36 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
         return None
     if query.author is not None or query.source is not None or query.prefix is not None:
         return None
-    parts = []
+    parts = [_tag_part(state, tag) for tag in sorted(query.tags)] if query.tags else []
     if conditions:
         field = _find_field(state, view, conditions[0])
         if field is None:
             return None
-        parts = [field]
-    parts += [_tag_part(state, tag) for tag in sorted(query.tags)]
-    scans: list[IndexScan] = []
-    for part in parts or [_Part("", IndexName(state.number, 0, "", ""), b"")]:
+        parts.insert(0, field)
+    unindexed = (state.number,) if conditions else ()
+    if len(parts) > 1:
+        scan, explain = _narrow_sparsest(reading, query, parts)
+    else:
+        (part,) = parts or (_Part("schema", IndexName(state.number, 0, "", ""), b""),)
+        index = reading.index_number(part.name)
+        scan = None if index is None else IndexScan(index, *_bounds(part.key, query))
+        explain = f"schema, {part.label}" if parts else "schema"
+    return Plan(() if scan is None else (scan,), True, True, unindexed=unindexed, explain=explain)
+
+
+def _narrow_sparsest(reading: Reading, query: Query, parts: list[_Part]) -> tuple[IndexScan | None, str]:
+    """Return the scan of the sparsest of some indexes, narrowed by the others, and what explains it."""
+    scans = []
+    for part in parts:
         index = reading.index_number(part.name)
         if index is None:
-            scans = []
-            break
+            return None, ", ".join(["schema", *(part.label for part in parts)])
         scans.append(IndexScan(index, *_bounds(part.key, query)))
-    place = 0 if len(scans) < 2 else _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
-    if len(scans) > 1:
-        others = tuple((scan.index_number, scan.low[0]) for scan in scans[:place] + scans[place + 1 :])
-        scans = [scans[place]._replace(others=others)]
-    labels = [part.label for part in (*parts[place : place + 1], *parts[:place], *parts[place + 1 :])]
-    explain = ", ".join(["schema", *labels])
-    return Plan(tuple(scans), True, True, unindexed=(state.number,) if conditions else (), explain=explain)
+    place = _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
+    parts.insert(0, parts.pop(place))
+    walked = scans.pop(place)
+    others = tuple((scan.index_number, scan.low[0]) for scan in scans)
+    return walked._replace(others=others), ", ".join(["schema", *(part.label for part in parts)])
 
 
 def _tag_part(state: SchemaState, tag: str) -> _Part:
@@ -192,8 +201,8 @@ def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], desc
         reached = [time for time in islice(times, len(scans)) if time is not None]
         if not reached:
             return place  # short, or empty
-        near = max(reached) if descending else min(reached)
-        if furthest is None or (near < furthest if descending else near > furthest):
+        near = max(reached) if descending else -min(reached)
+        if furthest is None or near < furthest:
             best, furthest = place, near
     return best
 
