@@ -106,3 +106,27 @@ async def test_a_far_page_reads_only_its_own_rows(tmp_path: Path, engine: str, d
             assert Counting.rows == 6  # one more tells that there is a next page
     finally:
         await store.close()
+
+
+async def test_a_long_search_leaves_the_loop(tmp_path: Path) -> None:
+    """Half of the records have the tag, the others the value: the few that have both are far apart."""
+    store = SQLiteBackend(str(tmp_path / "store.db"))
+    await store.open()
+    try:
+        await store.declare(Declaration("note", 1, ("n",), (), "all", True, None, ""))
+        both = {0, 7_000}
+        await put(
+            store,
+            *[
+                typed_record(f"{n:05}", 1 if n % 2 or n in both else 0, tags=frozenset() if n % 2 else {"a"})
+                for n in range(14_000)
+            ],
+        )
+        query = Query(schema="note", tags={"a"}, where={"n": 1}, limit=2)
+        assert store._read_now(lambda reading: store._short_query(reading, query, STORED)) is None
+        assert [datum.id for datum in (await store.query(query, STORED)).items] == ["07000", "00000"]
+        assert await store.count(query.replace(limit=None), STORED) == 2
+        short = query.replace(where={"n": 0})
+        assert store._read_now(lambda reading: store._short_query(reading, short, STORED)) is not None
+    finally:
+        await store.close()
