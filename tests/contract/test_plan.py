@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dgent import Query
-from dgent.store.backend import STORED, Declaration, View
+from dgent.store.backend import STORED, Declaration, Page, View
 from dgent.store.engine import plan as planning
 from dgent.store.engine import read
 from dgent.store.engine.kernel import Reading
@@ -151,3 +151,28 @@ class Sizing:
     def size(self, *asked: Any) -> Any:
         Sizing.asked += 1
         return self._kernel.size(*asked)
+
+
+async def test_a_long_search_leaves_the_loop(tmp_path: Path) -> None:
+    """Half of the records have the tag, the others the value: the few that have both are far apart."""
+    store = SQLiteBackend(str(tmp_path / "store.db"))
+    await store.open()
+    try:
+        await store.declare(Declaration("note", 1, ("n",), (), "all", True, None, ""))
+        both = {0, 7_000}
+        await put(
+            store,
+            *[
+                typed_record(f"{n:05}", 1 if n % 2 or n in both else 0, tags=frozenset() if n % 2 else {"a"})
+                for n in range(14_000)
+            ],
+        )
+        query = Query(schema="note", tags={"a"}, where={"n": 1}, limit=2)
+        assert store._read_now(lambda reading: store._try_query(reading, query, STORED)) is None
+        assert [datum.id for datum in (await store.query(query, STORED)).items] == ["07000", "00000"]
+        assert await store.count(query.replace(limit=None), STORED) == 2
+        short = query.replace(where={"n": 0})
+        tried = store._read_now(lambda reading: store._try_query(reading, short, STORED))
+        assert isinstance(tried, Page)
+    finally:
+        await store.close()

@@ -76,7 +76,7 @@ class _Candidate(NamedTuple):
     path: str | None = None  # the field, where a record without it may be in the answer all the same
 
 
-class _Part(NamedTuple):
+class _IndexKey(NamedTuple):
     """A part of a query that a record meets exactly if it is in one index under one key."""
 
     label: str
@@ -153,38 +153,52 @@ def _direct_plan(reading: Reading, query: Query, view: View, state: SchemaState)
     `_Planner` would find the same; agents ask such queries all day, and there is little to weigh.
     """
     conditions = query.filter.parts
-    if query.any_tags or len(query.tags) > OTHERS or len(conditions) > 1 or query.order_path is not None:
+    if len(conditions) > 1 or len(query.tags) > OTHERS or not _asks_for_little(query):
         return None
-    if query.author is not None or query.source is not None or query.prefix is not None:
-        return None
-    parts = []
+    parts = [_tag_part(state, tag) for tag in sorted(query.tags)] if query.tags else []
     if conditions:
         field = _find_field(state, view, conditions[0])
         if field is None:
             return None
-        parts = [field]
-    parts += [_tag_part(state, tag) for tag in sorted(query.tags)]
-    scans: list[IndexScan] = []
-    for part in parts or [_Part("", IndexName(state.number, 0, "", ""), b"")]:
+        parts.insert(0, field)
+    unindexed = (state.number,) if conditions else ()
+    if len(parts) > 1:
+        scan, explain = _narrow_sparsest(reading, query, parts)
+    else:
+        (part,) = parts or (_IndexKey("schema", IndexName(state.number, 0, "", ""), b""),)
+        index = reading.index_number(part.name)
+        scan = None if index is None else IndexScan(index, *_bounds(part.key, query))
+        explain = f"schema, {part.label}" if parts else "schema"
+    return Plan(() if scan is None else (scan,), True, True, unindexed=unindexed, explain=explain)
+
+
+def _asks_for_little(query: Query) -> bool:
+    """Return whether a query asks by schema, tags, time and data alone, in the order of time."""
+    if query.author is not None or query.source is not None or query.prefix is not None:
+        return False
+    return not query.any_tags and query.order_path is None
+
+
+def _narrow_sparsest(reading: Reading, query: Query, parts: list[_IndexKey]) -> tuple[IndexScan | None, str]:
+    """Return the scan of the sparsest of some indexes, narrowed by the others, and what explains it."""
+    scans = []
+    for part in parts:
         index = reading.index_number(part.name)
         if index is None:
-            scans = []
-            break
+            return None, ", ".join(["schema", *(part.label for part in parts)])
         scans.append(IndexScan(index, *_bounds(part.key, query)))
-    place = 0 if len(scans) < 2 else _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
-    if len(scans) > 1:
-        others = tuple((scan.index_number, scan.low[0]) for scan in scans[:place] + scans[place + 1 :])
-        scans = [scans[place]._replace(others=others)]
-    labels = [part.label for part in (*parts[place : place + 1], *parts[:place], *parts[place + 1 :])]
-    explain = ", ".join(["schema", *labels])
-    return Plan(tuple(scans), True, True, unindexed=(state.number,) if conditions else (), explain=explain)
+    place = _find_sparsest(reading, [(scan,) for scan in scans], query.descending)
+    parts.insert(0, parts.pop(place))
+    walked = scans.pop(place)
+    others = tuple((scan.index_number, scan.low[0]) for scan in scans)
+    return walked._replace(others=others), ", ".join(["schema", *(part.label for part in parts)])
 
 
-def _tag_part(state: SchemaState, tag: str) -> _Part:
-    return _Part("tag", IndexName(state.number, 0, tag, ""), b"")
+def _tag_part(state: SchemaState, tag: str) -> _IndexKey:
+    return _IndexKey("tag", IndexName(state.number, 0, tag, ""), b"")
 
 
-def _find_field(state: SchemaState, view: View, condition: object) -> _Part | None:
+def _find_field(state: SchemaState, view: View, condition: object) -> _IndexKey | None:
     """Return the index and its key that have exactly the rows of a condition; None if there is no such."""
     if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
         return None
@@ -196,7 +210,7 @@ def _find_field(state: SchemaState, view: View, condition: object) -> _Part | No
     ):
         return None
     (key,), sure = _equal_keys(condition, state.kinds.get(path))
-    return _Part("field", field_index(state, path), key) if sure else None
+    return _IndexKey("field", field_index(state, path), key) if sure else None
 
 
 def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], descending: bool) -> int:
@@ -209,8 +223,8 @@ def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], desc
         reached = [time for time in islice(times, len(scans)) if time is not None]
         if not reached:
             return place  # short, or empty
-        near = max(reached) if descending else min(reached)
-        if furthest is None or (near < furthest if descending else near > furthest):
+        near = max(reached) if descending else -min(reached)
+        if furthest is None or near < furthest:
             best, furthest = place, near
     return best
 
@@ -415,18 +429,18 @@ class _Planner:
             others.append("author")
         return ", ".join([candidate.label, *others])
 
-    def _parts(self) -> Iterator[tuple[object, _Part]]:
+    def _parts(self) -> Iterator[tuple[object, _IndexKey]]:
         """Yield the needs that one index proves by one key."""
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
             keys, sure = _equal_keys(condition, self.state.kinds.get(path))
             if path in self.ready and sure and len(keys) == 1 and self._narrows(condition, keys) is None:
-                yield id(condition), _Part("field", field_index(self.state, path), keys[0])
+                yield id(condition), _IndexKey("field", field_index(self.state, path), keys[0])
         for tag in sorted(self.query.tags):
             yield ("tag", tag), _tag_part(self.state, tag)
         if self.query.source is not None:
             name = IndexName(self.state.number, 0, "", SOURCE)
-            yield "source", _Part("source", name, number_key(self.reading.number(self.query.source) or 0))
+            yield "source", _IndexKey("source", name, number_key(self.reading.number(self.query.source) or 0))
 
     def _narrows(self, condition: Condition, keys: Sequence[bytes]) -> str | None:
         """Return why being in a field's index under one of the keys proves nothing; None: it does."""

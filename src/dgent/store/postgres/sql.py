@@ -192,9 +192,13 @@ _BETWEEN = (
 _ONE_KEY = "ix = ${} AND key = ${}"
 
 
-def _order(descending: bool, table: str = "") -> str:
+_ALL = " LIMIT (SELECT 9223372036854775807)"
+"""Limits nothing, but lets the server expect that few are wanted: it walks an index instead of sorting."""
+
+
+def _order(descending: bool, table: str = "", columns: str = "key t dk") -> str:
     way = "DESC" if descending else "ASC"
-    return f"ORDER BY {table}key {way}, {table}t {way}, {table}dk {way}"
+    return "ORDER BY " + ", ".join(f"{table}{column} {way}" for column in columns.split())
 
 
 class _Walked:
@@ -208,13 +212,15 @@ class _Walked:
             for n in range(place, place + 2 * others, 2)
         )
         self._author = f" AND d.author = ${place + 2 * others}" if author else ""
-        self._inner, self.order = _order(descending), _order(descending, "e.")
+        self._inner = _order(descending)
+        # Sorted as the entries are; of one key, by time alone, or the server sorts all of them again.
+        self.order = _order(descending, "e.", "t dk" if between == _ONE_KEY else "key t dk")
 
     def rows(self, columns: str, content: bool, limit: str) -> str:
         """Return a statement for some columns of the rows."""
         inner, outer = f" LIMIT {limit}", ""
         if self._others or self._author:
-            inner, outer = outer, inner  # only the rows that are in the others count
+            inner, outer = _ALL, inner  # only the rows that are in the others count
         return (
             f"SELECT {columns}, {_body(content)} FROM (SELECT key, t, dk, id FROM {self._u}.entry"
             f" WHERE {self._between} {self._inner}{inner}) e{self._others}{self._row()} {self.order}{outer}"
@@ -223,7 +229,7 @@ class _Walked:
     def entries(self, ordered: bool) -> str:
         """Return the tables and conditions of a statement that needs the entries only."""
         joined = self._others + (self._row() if self._author else "")
-        order = f" {self._inner}" if ordered else ""
+        order = f" {self._inner}{_ALL}" if ordered else ""
         return f"FROM (SELECT key, t, dk, id FROM {self._u}.entry WHERE {self._between}{order}) e{joined}"
 
     def _row(self) -> str:

@@ -12,11 +12,13 @@ import msgspec
 
 from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError
 from dgent.model.datum import Datum
-from dgent.store.backend import Committed, View
+from dgent.model.query import Query
+from dgent.store.backend import Committed, Page, View
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
+from dgent.store.engine.read import Planned
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
@@ -32,7 +34,12 @@ R = TypeVar("R")
 
 POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
 LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
+LOOP_STEPS = 40_000  # of SQLite's machine, about a millisecond: a query that needs more goes to a thread
 DURABILITIES = ("full", "relaxed")
+
+
+def _stop() -> bool:
+    return True
 
 
 class SQLiteBackend(EmbeddedBackend):
@@ -144,6 +151,19 @@ class SQLiteBackend(EmbeddedBackend):
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         return self._require_open().read(work)
+
+    def _try_query(self, reading: Reading, query: Query, view: View) -> Page | Planned | None:
+        if len(query.tags) + len(query.filter.parts) < 2 and query.author is None and query.source is None:
+            return super()._try_query(reading, query, view)
+        # It may walk far in one index to find a few entries that are in the others too.
+        connection: apsw.Connection = reading.connection  # type: ignore[attr-defined]
+        connection.set_progress_handler(_stop, LOOP_STEPS)
+        try:
+            return super()._try_query(reading, query, view)
+        except apsw.InterruptError:
+            return None
+        finally:
+            connection.set_progress_handler(None)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         shared = self._require_open()

@@ -127,9 +127,14 @@ def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> st
     return f"{tables} WHERE {conditions}{' AND d.author = ?' if author else ''}"
 
 
+def _is_one_key(scan: IndexScan) -> bool:
+    key = scan.low[0]
+    return scan.low == low(key) and scan.high == high(key)
+
+
 @cache
-def _times_sql(scans: int, descending: bool) -> str:
-    one = f"(SELECT e.t FROM entry e WHERE {_BETWEEN} {_order(descending)} LIMIT 1 OFFSET ?)"
+def _times_sql(scans: int, between: str, descending: bool) -> str:
+    one = f"(SELECT e.t FROM entry e WHERE {between} {_order(descending)} LIMIT 1 OFFSET ?)"
     return "SELECT " + ", ".join([one] * scans)
 
 
@@ -332,11 +337,10 @@ class SQLiteReading:
         waiting = self._waiting(scan)
         if waiting is not None:
             return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
-        key = scan.low[0]
         between: str = _BETWEEN
         place: tuple[Any, ...] = scan.low + scan.high
-        if scan.low == low(key) and scan.high == high(key):
-            between, place = _ONE_KEY, (key,)
+        if _is_one_key(scan):
+            between, place = _ONE_KEY, scan.low[:1]
         sql = _walk_sql(_FETCHED, between, *scan.narrowing(), descending, content)
         values = (scan.index_number, *place, *scan.values(), limit)
         return self._execute(sql, values).fetchall()
@@ -365,9 +369,15 @@ class SQLiteReading:
 
     def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
         # Without what waits: that is little, and they only serve to choose between indexes.
-        values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
-        found: Sequence[int | None] = self._all(_times_sql(len(scans), descending), *values)[0]
-        return found
+        whole = all(_is_one_key(scan) for scan in scans)
+        values: list[Any] = []
+        for scan in scans:
+            place = scan.low[:1] if whole else scan.low + scan.high
+            values += (scan.index_number, *place, count)
+        sql = _times_sql(len(scans), _ONE_KEY if whole else _BETWEEN, descending)
+        found: Any = self._execute(sql, values).fetchall()[0]
+        times: Sequence[int | None] = found
+        return times
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
         return self._execute(_BRIEF_HEAD, (id,)).fetchall()
