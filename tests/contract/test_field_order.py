@@ -269,3 +269,27 @@ async def test_what_another_index_narrows_to_few_rows_is_sorted(counted: Any) ->
     Counting.rows = 0
     assert await find_ids(counted, narrow) == expected_ids(records, narrow)
     assert Counting.rows == 20, "a short range of another field is sorted, too"
+
+
+async def test_a_page_in_field_order_is_one_round_trip_on_postgres(tmp_path: Path) -> None:
+    (column,) = [each for each in BARE if each.name == "postgres"]
+    records = [typed_record(f"{n:03}", n * 7 % 300, tags={"a"}) for n in range(300)]
+    async with open_handle(lambda: _open(column, tmp_path)) as store:
+        await store.declare(DECLARED)
+        await put(store, *records)
+        asked: list[str] = []
+        fetch = store._fetch  # type: ignore[attr-defined]
+
+        async def count(sql: str, *values: Any) -> Any:
+            asked.append(sql)
+            return await fetch(sql, *values)
+
+        store._fetch = count  # type: ignore[attr-defined]
+        for query in pages_of_five():
+            page = await store.query(query, STORED)  # the first one learns the numbers of names
+            asked.clear()
+            page = await store.query(query, STORED)
+            assert [datum.id for datum in page.items] == expected_ids(records, query)
+            further = await store.query(query.replace(cursor=page.cursor), STORED)
+            assert [datum.id for datum in further.items] == expected_ids(records, query.replace(offset=5))
+            assert len(asked) == 2, query
