@@ -122,9 +122,11 @@ def encode_datum(datum: Datum, author: str, plain: bool = False) -> EncodedDatum
     `plain` says that data and tags were checked before and need no second look.
     """
     datum = datum.check_envelope()
-    body = datum.data if plain else codec.plain(datum.data)
+    made, body = datum._created_at, datum._data
+    assert made is not None and body is not None, "the check has looked at both"
+    body = body if plain else codec.plain(body)
     tags, text = _tag_texts_of(datum.tags, plain)
-    created = clock.to_us(datum.created_at)
+    created = clock.to_us(made)
     if not T_FIRST <= created <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
         raise InputError("created_at is outside the years 1 to 9999 in UTC", field="created_at")
