@@ -39,6 +39,7 @@ PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
 CHOICES = 64  # `$in` with more values is left to `matches`
 NEAR = 32  # how sparse an index is shows in the time of the entry after so many
+SEARCHED = 4  # so many entries are looked up in other indexes rather than reading one row more
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
@@ -270,7 +271,7 @@ class _Planner:
             for p in state.paths
             if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
         ]
-        self.ready = {p: state.paths.index(p) for p in ready if paths.list_path(p) is None}
+        self.ready = {p for p in ready if paths.list_path(p) is None}
         self.listed = {found: p for p in ready if (found := paths.list_path(p)) is not None}
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
@@ -418,7 +419,14 @@ class _Planner:
         return candidates[place], size
 
     def _size(self, candidate: _Candidate) -> int:
-        return sum(self.reading.size(scan.bare(), PROBE) for scan in self._scans(candidate))
+        return sum(self._scan_size(scan, PROBE) for scan in self._scans(candidate))
+
+    def _scan_size(self, scan: IndexScan, cap: int) -> int:
+        """Return how many entries a scan has, counting no further than a cap; the cap if that takes long."""
+        bare = scan.bare()
+        if scan != bare and self.reading.size(bare, SEARCHED * cap) == SEARCHED * cap:
+            return cap
+        return self.reading.size(scan, cap)
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         narrowing = self._narrowing(candidate.proves)
@@ -482,7 +490,7 @@ class _Planner:
                 return Plan(
                     (), False, False, unindexed=self._unindexed_schemas(), explain="schema, empty field"
                 )
-            if self.reading.size(scan.bare(), SORTABLE) < SORTABLE:
+            if self._scan_size(scan, SORTABLE) < SORTABLE:
                 lacking = self._lacking(path if self._has_defaults(paths.parse(path)) else None)
                 unindexed = self._unindexed_schemas()
                 return Plan(
