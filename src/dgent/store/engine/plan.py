@@ -42,6 +42,7 @@ _ALL = 2**62  # counts to the end
 _WORTH = 32  # about so many entries are counted, or looked up in another index, in the time of one row
 _AFTER_MISSING = after_prefix(UNLISTED) or b""  # where the records with a field begin in its index
 NEAR = 32  # how sparse an index is shows in the time of the entry after so many
+SEARCHED = 4  # so many entries are looked up in other indexes rather than reading one row more
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
@@ -379,7 +380,7 @@ class _Planner:
             for p in state.paths
             if usable and p in state.ready and kinds.get(p) == _kind(lookup, paths.parse(p))
         ]
-        self.ready = {p: state.paths.index(p) for p in ready if paths.list_path(p) is None}
+        self.ready = {p for p in ready if paths.list_path(p) is None}
         self.listed = {found: p for p in ready if (found := paths.list_path(p)) is not None}
         conditions = [part for part in query.filter.parts if isinstance(part, Condition)]
         self.conditions = [part for part in conditions if _is_keyed(state, lookup, part)]
@@ -525,7 +526,14 @@ class _Planner:
         return candidates[place], size
 
     def _size(self, candidate: _Candidate, cap: int) -> int:
-        return sum(self.reading.size(scan.bare(), cap) for scan in self._scans(candidate))
+        return sum(self._scan_size(scan, cap) for scan in self._scans(candidate))
+
+    def _scan_size(self, scan: IndexScan, cap: int) -> int:
+        """Return how many entries a scan has, counting no further than a cap; the cap if that takes long."""
+        bare, most = scan.bare(), min(SEARCHED * cap, _ALL)
+        if scan != bare and self.reading.size(bare, most) == most:
+            return cap
+        return self.reading.size(scan, cap)
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         narrowing = self._narrowing(candidate.proves)
@@ -584,7 +592,7 @@ class _Planner:
             scan, unindexed = self._field_scan(path, first, last), self._unindexed_schemas()
             if scan is None:
                 return Plan((), False, False, unindexed=unindexed, explain="schema, empty field"), 0
-            size = self.reading.size(scan.bare(), SORTABLE)
+            size = self._scan_size(scan, SORTABLE)
             if size < SORTABLE:
                 lacks = self._has_defaults(paths.parse(path))
                 lacking = _lacking(self.reading, self.state, path, None) if lacks else ()

@@ -22,6 +22,9 @@ from dgent.store.engine.kernel import IndexScan
 TailRecord = tuple[int, int, list[int], list[bytes], list[int], list[bytes]]
 """A record's time and key, the indexes and keys of its new entries, and those of removed ones."""
 
+Moment = tuple[int, int]
+"""The time and key of a record, which are the same in all of its entries."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[TailRecord]).decode
 
@@ -80,7 +83,8 @@ class Waiting(NamedTuple):
     """What the tail has for a scan: positions to add to the index's own, in order, and those to leave out."""
 
     added: Sequence[Position]
-    removed: frozenset[Position]
+    removed: frozenset[Position] = frozenset()
+    touched: frozenset[Moment] = frozenset()  # records to leave out, in whatever position
 
     def first(self, limit: int, descending: bool) -> Sequence[Position]:
         """Return the first positions to add."""
@@ -88,9 +92,11 @@ class Waiting(NamedTuple):
 
     def merged(self, own: Iterable[Position], descending: bool) -> Iterator[Position]:
         """Yield the positions of an index and of the tail in order, each once."""
+        removed, touched = self.removed, self.touched
+        kept = (place for place in own if place not in removed and place[1:] not in touched)
         last = None
-        for place in merge(own, self.added[::-1] if descending else self.added, reverse=descending):
-            if place != last and place not in self.removed:
+        for place in merge(kept, self.added[::-1] if descending else self.added, reverse=descending):
+            if place != last:
                 yield place
             last = place
 
@@ -165,6 +171,10 @@ class Tail:
         added = run.added[bisect_left(run.added, low) : bisect_left(run.added, high)]
         removed = frozenset(place for place in run.removed if low <= place < high)
         return Waiting(added, removed) if added or removed else None
+
+    def touched(self, index: int, key: bytes) -> Iterator[Moment]:
+        """Yield the records for which an entry under a key waits to be added or removed."""
+        return (place[1:] for place, count in self._run(index).net.items() if count and place[0] == key)
 
     def has(self, index: int, place: Position) -> bool | None:
         """Return whether an entry waits to be added; False if it waits to be removed, None for neither."""

@@ -27,7 +27,7 @@ from dgent.store.engine.catalog import (
 )
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, end_at, ops_of, start_at
 from dgent.store.engine.row import Brief, Row, columns_of
-from dgent.store.engine.tail import Tail, TailRecord, Waiting, pack, sum_up, unpack
+from dgent.store.engine.tail import Moment, Tail, TailRecord, Waiting, pack, sum_up, unpack
 from dgent.store.engine.versions import ANCHOR
 
 _MAX_CACHED = 100_000
@@ -51,7 +51,8 @@ _LAG = (
     " WHERE l.schema = ?"
 )
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
-_PLACES = f"SELECT e.key, e.t, e.dk FROM entry e WHERE {_BETWEEN}"
+_ENTRY = "SELECT ix, key, t, dk FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
+_OF_AUTHOR = "SELECT dk FROM datum WHERE dk = ? AND author = ?"
 _IS_ENTRY = "EXISTS (SELECT 1 FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
 _TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
@@ -125,6 +126,11 @@ def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> st
     if rows or author:
         tables += " CROSS JOIN datum d ON d.dk = e.dk"
     return f"{tables} WHERE {conditions}{' AND d.author = ?' if author else ''}"
+
+
+def _has_one_key(scan: IndexScan) -> bool:
+    """Return whether all entries in a scan have the same key."""
+    return scan.high[0] == scan.low[0] or scan.high == high(scan.low[0])
 
 
 def _is_one_key(scan: IndexScan) -> bool:
@@ -262,17 +268,47 @@ class SQLiteReading:
                 if last > self._tail.last:
                     self._tail.add(self._all(_TAIL_AFTER, self._tail.last))
             self._looked = True
+        if _has_one_key(scan) and any(scan.narrowing()):
+            return self._narrow(scan)
         waiting = self._tail.waiting(scan)
         others = (IndexScan(index, low(key), high(key)) for index, key in scan.others)
         if waiting is None and any(map(self._tail.waiting, others)):
             waiting = Waiting((), frozenset())  # not for the index that is walked, but for another
         return waiting
 
+    def _narrow(self, scan: IndexScan) -> Waiting | None:
+        """Return what waits for a scan of one key: all records that the tail has for it or for one of the others.
+
+        The indexes alone answer for every other record.
+        """
+        key, tail = scan.low[0], self._tail
+        parts = ((scan.index_number, key), *scan.others)
+        touched = {moment for index, under in parts for moment in tail.touched(index, under)}
+        touched = {moment for moment in touched if scan.low <= (key, *moment) < scan.high}
+        if not touched:
+            return None
+        doubts: dict[Moment, list[Entry]] = {}
+        for moment in touched:
+            known = [tail.has(index, (under, *moment)) for index, under in parts]
+            if False not in known:
+                unknown = zip(parts, known, strict=True)
+                doubts[moment] = [(*part, *moment) for part, has in unknown if has is None]
+        asked = [entry for entries in doubts.values() for entry in entries]
+        found = set(self.connection.cursor().executemany(_ENTRY, asked).fetchall())
+        added = sorted((key, *moment) for moment, entries in doubts.items() if found.issuperset(entries))
+        if scan.author is not None:
+            by_author = [(record_key, scan.author) for _, _, record_key in added]
+            own = set(self.connection.cursor().executemany(_OF_AUTHOR, by_author).fetchall())
+            added = [place for place in added if place[2:] in own]
+        return Waiting(added, touched=frozenset(touched))
+
     def _merge(self, scan: IndexScan, waiting: Waiting, descending: bool) -> Iterator[Position]:
         """Return the positions of a scan in the index and the tail, in order."""
-        own = self._walk(f"{_PLACES} {_order(descending)}", (scan.index_number, *scan.low, *scan.high))
+        asked = scan if _has_one_key(scan) else scan.bare()
+        sql = f"SELECT e.key, e.t, e.dk FROM {_scan_sql(_BETWEEN, *asked.narrowing())} {_order(descending)}"
+        own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *asked.values()))
         places = waiting.merged(own, descending)
-        return (place for place in places if self._counts(scan, place)) if any(scan.narrowing()) else places
+        return places if asked == scan else (place for place in places if self._counts(scan, place))
 
     def _counts(self, scan: IndexScan, place: Position) -> bool:
         """Check whether the record at a position is in the others, or waits for them, and has the author."""
@@ -347,13 +383,14 @@ class SQLiteReading:
 
     def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterator[Position]:
         """Return the first positions of a scan in the index and the tail."""
-        if any(scan.narrowing()):
+        if any(scan.narrowing()) and not _has_one_key(scan):
             return islice(self._merge(scan, waiting, descending), limit)
         first = waiting.first(limit, descending)
         if len(first) == limit:
             scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
-        values = (scan.index_number, *scan.low, *scan.high, limit + len(waiting.removed))
-        own = self._all(f"{_PLACES} {_order(descending)} LIMIT ?", *values)
+        sql = f"SELECT e.key, e.t, e.dk FROM {_scan_sql(_BETWEEN, *scan.narrowing())} {_order(descending)} LIMIT ?"
+        most = limit + len(waiting.removed) + len(waiting.touched)
+        own = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), most)
         return islice(waiting.merged(own, descending), limit)
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
