@@ -12,6 +12,7 @@ import pytest
 import dgent
 from dgent import Query, Schema
 from tests.calls import Calls
+from tests.fault.check import move_entries
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -86,7 +87,9 @@ async def test_the_daily_calls_run_few_functions(tmp_path: Path) -> None:
                 found = await u.get(id)
             assert found == stored and calls.python < 25
             query = Query(schema="line", order_by="rank", limit=10)
-            await u.recall(query)
-            with calls.counting():
+            for most in (95, 68):  # while index entries wait behind their commits, and afterwards
                 await u.recall(query)
-            assert calls.python < 65
+                with calls.counting():
+                    await u.recall(query)
+                assert calls.python < most
+                await move_entries(u.backend)

@@ -277,9 +277,10 @@ class SQLiteReading:
         return waiting
 
     def _narrow(self, scan: IndexScan) -> Waiting | None:
-        """Return what waits for a scan of one key: all records that the tail has for it or for one of the others.
+        """Return what waits for a scan of one key that others narrow.
 
-        The indexes alone answer for every other record.
+        Records that the tail has for it or for one of the others are judged one by one; for all others the
+        indexes alone answer.
         """
         key, tail = scan.low[0], self._tail
         parts = ((scan.index_number, key), *scan.others)
@@ -388,7 +389,8 @@ class SQLiteReading:
         first = waiting.first(limit, descending)
         if len(first) == limit:
             scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
-        sql = f"SELECT e.key, e.t, e.dk FROM {_scan_sql(_BETWEEN, *scan.narrowing())} {_order(descending)} LIMIT ?"
+        matching = _scan_sql(_BETWEEN, *scan.narrowing())
+        sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT ?"
         most = limit + len(waiting.removed) + len(waiting.touched)
         own = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), most)
         return islice(waiting.merged(own, descending), limit)
