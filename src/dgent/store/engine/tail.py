@@ -80,7 +80,7 @@ def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry]]:
 
 
 class Waiting(NamedTuple):
-    """What the tail has for a scan: positions to add to the index's own, in order, and those to leave out."""
+    """Changes that wait in the tail for a scan: positions to add to those of the index, and to leave out."""
 
     added: Sequence[Position]
     removed: frozenset[Position] = frozenset()
@@ -90,7 +90,13 @@ class Waiting(NamedTuple):
         """Return the first positions to add."""
         return self.added[::-1][:limit] if descending else self.added[:limit]
 
-    def merged(self, own: Iterable[Position], descending: bool) -> Iterator[Position]:
+    def merge_first(self, own: Iterable[Position], limit: int, descending: bool) -> list[Position]:
+        """Return the first positions of an index and of the tail, from the first of the index."""
+        removed, touched = self.removed, self.touched
+        kept = [place for place in own if place not in removed and place[1:] not in touched]
+        return sorted({*kept, *self.first(limit, descending)}, reverse=descending)[:limit]
+
+    def merge_all(self, own: Iterable[Position], descending: bool) -> Iterator[Position]:
         """Yield the positions of an index and of the tail in order, each once."""
         removed, touched = self.removed, self.touched
         kept = (place for place in own if place not in removed and place[1:] not in touched)
@@ -172,7 +178,7 @@ class Tail:
         removed = frozenset(place for place in run.removed if low <= place < high)
         return Waiting(added, removed) if added or removed else None
 
-    def touched(self, index: int, key: bytes) -> Iterator[Moment]:
+    def find_touched(self, index: int, key: bytes) -> Iterator[Moment]:
         """Yield the records for which an entry under a key waits to be added or removed."""
         return (place[1:] for place, count in self._run(index).net.items() if count and place[0] == key)
 

@@ -284,31 +284,36 @@ class SQLiteReading:
         """
         key, tail = scan.low[0], self._tail
         parts = ((scan.index_number, key), *scan.others)
-        touched = {moment for index, under in parts for moment in tail.touched(index, under)}
+        touched = {moment for index, under in parts for moment in tail.find_touched(index, under)}
         touched = {moment for moment in touched if scan.low <= (key, *moment) < scan.high}
         if not touched:
             return None
-        doubts: dict[Moment, list[Entry]] = {}
-        for moment in touched:
-            known = [tail.has(index, (under, *moment)) for index, under in parts]
-            if False not in known:
-                unknown = zip(parts, known, strict=True)
-                doubts[moment] = [(*part, *moment) for part, has in unknown if has is None]
-        asked = [entry for entries in doubts.values() for entry in entries]
-        found = set(self.connection.cursor().executemany(_ENTRY, asked).fetchall())
-        added = sorted((key, *moment) for moment, entries in doubts.items() if found.issuperset(entries))
+        added = sorted((key, *moment) for moment in self._find_in_all(touched, parts))
         if scan.author is not None:
             by_author = [(record_key, scan.author) for _, _, record_key in added]
             own = set(self.connection.cursor().executemany(_OF_AUTHOR, by_author).fetchall())
             added = [place for place in added if place[2:] in own]
         return Waiting(added, touched=frozenset(touched))
 
+    def _find_in_all(self, moments: Iterable[Moment], parts: Sequence[tuple[int, bytes]]) -> Iterator[Moment]:
+        """Return the records that are in each of some indexes under a key, there or in the tail."""
+        doubts: dict[Moment, list[Entry]] = {}
+        for moment in moments:
+            known = [self._tail.has(index, (key, *moment)) for index, key in parts]
+            if False not in known:
+                doubts[moment] = [
+                    (*part, *moment) for part, has in zip(parts, known, strict=True) if has is None
+                ]
+        asked = [entry for entries in doubts.values() for entry in entries]
+        found = set(self.connection.cursor().executemany(_ENTRY, asked).fetchall())
+        return (moment for moment, entries in doubts.items() if found.issuperset(entries))
+
     def _merge(self, scan: IndexScan, waiting: Waiting, descending: bool) -> Iterator[Position]:
         """Return the positions of a scan in the index and the tail, in order."""
         asked = scan if _has_one_key(scan) else scan.bare()
         sql = f"SELECT e.key, e.t, e.dk FROM {_scan_sql(_BETWEEN, *asked.narrowing())} {_order(descending)}"
         own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *asked.values()))
-        places = waiting.merged(own, descending)
+        places = waiting.merge_all(own, descending)
         return places if asked == scan else (place for place in places if self._counts(scan, place))
 
     def _counts(self, scan: IndexScan, place: Position) -> bool:
@@ -382,7 +387,7 @@ class SQLiteReading:
         values = (scan.index_number, *place, *scan.values(), limit)
         return self._execute(sql, values).fetchall()
 
-    def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterator[Position]:
+    def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterable[Position]:
         """Return the first positions of a scan in the index and the tail."""
         if any(scan.narrowing()) and not _has_one_key(scan):
             return islice(self._merge(scan, waiting, descending), limit)
@@ -393,7 +398,7 @@ class SQLiteReading:
         sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT ?"
         most = limit + len(waiting.removed) + len(waiting.touched)
         own = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), most)
-        return islice(waiting.merged(own, descending), limit)
+        return waiting.merge_first(own, limit, descending)
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         waiting = self._waiting(scan)
