@@ -8,11 +8,13 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dgent.store.sqlite import kernel
 from tests.postgres.server import NoServer
 from tests.scratch import memory, store_path
 from tests.soak import times
 
 __all__ = ["memory", "store_path"]
+MOVE_AT = kernel.MOVE_AT
 
 # Before anything imports it: the contract's asserts are to say what they saw.
 pytest.register_assert_rewrite("dgent.testing")
@@ -34,6 +36,11 @@ def pytest_collection_finish() -> None:
     """Spare every later search for garbage the thousands of tests, which stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup() -> None:
+    """Move index entries as often as usual; some tests have them moved at every commit, or hardly ever."""
+    kernel.MOVE_AT = MOVE_AT
 
 
 def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[object]) -> None:

@@ -39,11 +39,6 @@ def opened(path: Path) -> dgent.Universe:
     return u
 
 
-@pytest.fixture(autouse=True)
-def usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "MOVE_AT", 256)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
