@@ -21,6 +21,8 @@ from dgent.store.sqlite import kernel
 from dgent.store.upkeep import upkeep_of
 from tests.fault.check import check_store, move_entries
 
+UNEVEN = b"\x91\x96\x01\x01\x91\x01\x90\x90\x90"
+HUGE = b"\x91\x96\xcf" + b"\xff" * 8 + b"\x01\x90\x90\x90\x90"
 WHOLE = ((b"", -(2**63), 0), (b"\xff", 0, 0))
 
 
@@ -93,7 +95,9 @@ def test_an_entry_that_came_and_went_is_as_it_was() -> None:
     assert sum_up([*went, *came, *went]) == ([], [entry])
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\x01", b"\x91\x96\x01\x01\x91\x01\x90\x90"])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x91\x01", b"\x91\x96\x01\x01\x91\x01\x90\x90", UNEVEN, HUGE]
+)
 def test_damaged_bytes_are_named(body: bytes) -> None:
     with pytest.raises(Corrupt, match="wait to be moved"):
         unpack(body)

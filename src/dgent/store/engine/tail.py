@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,8 @@ from dgent.errors import Corrupt
 from dgent.store.engine.catalog import Entry, Position
 from dgent.store.engine.kernel import IndexScan
 
-TailRecord = tuple[int, int, list[int], list[bytes], list[int], list[bytes]]
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+TailRecord = tuple[_Int, _Int, list[_Int], list[bytes], list[_Int], list[bytes]]
 """A record's time and key, the indexes and keys of its new entries, and those of removed ones."""
 
 Moment = tuple[int, int]
@@ -51,8 +52,13 @@ def _start(records: dict[tuple[int, int], TailRecord], created_at: int, record_k
 def unpack(raw: bytes) -> list[TailRecord]:
     """Return the records of a row of the tail."""
     try:
-        return _decode(raw)
-    except (msgspec.DecodeError, TypeError) as error:
+        records = _decode(raw)
+        if not all(
+            len(record[2]) == len(record[3]) and len(record[4]) == len(record[5]) for record in records
+        ):
+            raise ValueError("an index has no key, or a key no index")
+        return records
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
         hint = "`dgent doctor --deep --fix` works the entries out again"
         raise Corrupt(f"index entries that wait to be moved are damaged: {error}", hint=hint) from None
 

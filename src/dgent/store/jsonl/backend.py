@@ -181,7 +181,11 @@ class JSONLBackend(SQLiteBackend):
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         self._refresh()
-        return super()._read_now(work)
+        try:
+            return super()._read_now(work)
+        except Corrupt as error:
+            # The read on another thread, which follows, replaces the cache.
+            raise Busy(f"the cache of {self.folder} is damaged") from error
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         """Read on another thread; switch to a private cache if the shared one fails or cannot be updated."""

@@ -559,6 +559,10 @@ class SQLiteKernel(SQLiteReading):
             return
         # Never a place that was there before: readers know rows of the tail by their places.
         self._place = max(self._place + 1, self.tip.seq << _PLACE_BITS)
+        if self._place >= 2**63:
+            raise Corrupt(
+                "a row of the tail or of the log has a number that no commit gets", hint="restore a backup"
+            )
         records, body = pack(added, removed)
         self._at_once(_WAIT, (self._place, records, body))
         self.waiting += records
@@ -674,6 +678,11 @@ class SQLiteKernel(SQLiteReading):
             self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('clock', ?)", (raw,))
             self._belief = belief
         self._execute("COMMIT")
+        if self._fresh_numbers or self._fresh_indexes or self._changed_catalog:
+            self._publish_fresh()
+
+    def _publish_fresh(self) -> None:
+        """Let readers use the names, indexes and schemas of the transaction that was committed."""
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
         catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
@@ -768,7 +777,8 @@ class SQLiteKernel(SQLiteReading):
     # -- rows -----------------------------------------------------------------------------
 
     def insert(self, rows: Sequence[Row]) -> None:
-        self._new.update({row.id: row for row in rows})
+        for row in rows:
+            self._new[row.id] = row
 
     def replace(self, row: Row) -> None:
         if row.live:
