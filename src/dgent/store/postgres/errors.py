@@ -21,6 +21,7 @@ _GONE_STATES = frozenset(
 )
 # Everything that the driver raises when the server or the way to it fails.
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
+NO_ROOM = (asyncpg.TooManyConnectionsError,)
 
 _NEVER_STATES = frozenset(("28000", "28P01", "3D000"))
 

@@ -26,6 +26,7 @@ R = TypeVar("R")
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 ATTEMPTS = 3  # a silent connection is given up after this part of the time there is
+FULL_S = 0.5  # so long a server that has no room is not asked for one more connection
 LOOKS = 20  # how often within its time a connection with a limit is looked after
 
 
@@ -38,6 +39,7 @@ class Pool:
         self._idle: list[asyncpg.Connection] = []
         self._out: dict[asyncpg.Connection, float] = {}  # those in use, each until when it may be silent
         self._looking = False
+        self._grow_at = 0.0  # the server had no room for more connections; by the loop's clock
         self._making = 0
         self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
@@ -46,6 +48,12 @@ class Pool:
     def size(self) -> int:
         """The number of connections."""
         return len(self._idle) + len(self._out) + self._making
+
+    def _may_grow(self) -> bool:
+        """Return whether to make one more connection: there is room for it here, and maybe on the server."""
+        if self.size >= self.address.pool:
+            return False
+        return not self.size or asyncio.get_running_loop().time() >= self._grow_at
 
     # -- one connection -------------------------------------------------------------------
 
@@ -113,8 +121,13 @@ class Pool:
         connection = self.take_idle()
         if connection is not None:
             return connection
-        if not self._waiting and self.size < self.address.pool:
-            return await self._make()
+        if not self._waiting and self._may_grow():
+            try:
+                return await self._make()
+            except errors.NO_ROOM:
+                if not self.size:
+                    raise
+                self._grow_at = asyncio.get_running_loop().time() + FULL_S  # until then, share what there is
         turn: asyncio.Future[asyncpg.Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._wake()
@@ -176,7 +189,7 @@ class Pool:
                 if not connection.is_closed():
                     self._out[connection] = math.inf
                     self._waiting.popleft().set_result(connection)
-            elif self._closed or self.size < self.address.pool:
+            elif self._closed or self._may_grow():
                 self._making += 1
                 self._waiting.popleft().set_result(None)
             else:
@@ -226,7 +239,8 @@ class Pool:
                 absent = absent or not self._writes
                 if absent or not errors.is_gone(error) or left <= pause:
                     raise errors.translate(error, self.address.place) from None
-                self.drop_idle()
+                if not isinstance(error, errors.NO_ROOM):
+                    self.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
 

@@ -223,7 +223,8 @@ class Lane:
             if loop.time() + pause >= end:
                 self._give_up(group, error)
                 return
-            self.pool.drop_idle()
+            if not isinstance(error, errors.NO_ROOM):
+                self.pool.drop_idle()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
