@@ -157,6 +157,7 @@ class Tail:
         self._rows: dict[int, int] = {}  # how many records each row has, by its place, oldest first
         self._records: list[TailRecord] = []
         self._runs: dict[int, _Run] = {}
+        self.answers: dict[IndexScan, Waiting | None] = {}  # kept by a reader, until the tail changes
 
     def drop_before(self, first: int) -> None:
         """Drop rows that were moved into the indexes: those before a place."""
@@ -165,9 +166,11 @@ class Tail:
             count = sum(self._rows.pop(place) for place in gone)
             self._records = self._records[count:]
             self._runs.clear()
+            self.answers.clear()
 
     def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
         """Add newer rows: the place and the bytes of each."""
+        self.answers.clear()
         for place, raw in rows:
             records = unpack(raw)
             self._records += records

@@ -1,6 +1,6 @@
 """Upgrade a universe on Postgres to this dgent's storage format, one transaction for each step.
 
-There is no backup first: a step that fails leaves nothing behind, and a server has its own backups.
+No backup is made first: a step that fails leaves nothing behind, and a server has its own backups.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
@@ -34,12 +35,8 @@ R = TypeVar("R")
 
 POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
 LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
-LOOP_STEPS = 40_000  # of SQLite's machine, about a millisecond: a query that needs more goes to a thread
+LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a query takes on an event loop
 DURABILITIES = ("full", "relaxed")
-
-
-def _stop() -> bool:
-    return True
 
 
 class SQLiteBackend(EmbeddedBackend):
@@ -157,7 +154,9 @@ class SQLiteBackend(EmbeddedBackend):
             return super()._try_query(reading, query, view)
         # It may walk far in one index to find a few entries that are in the others too.
         connection: apsw.Connection = reading.connection  # type: ignore[attr-defined]
-        connection.set_progress_handler(_stop, LOOP_STEPS)
+        # Not by the number of steps alone: SQLite counts on where the same statement ended the last time.
+        end = perf_counter() + LOOP_BUDGET_S
+        connection.set_progress_handler(lambda: perf_counter() > end, LOOP_STEPS)
         try:
             return super()._try_query(reading, query, view)
         except apsw.InterruptError:

@@ -128,6 +128,11 @@ def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> st
     return f"{tables} WHERE {conditions}{' AND d.author = ?' if author else ''}"
 
 
+def _bounds(scan: IndexScan) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition for the entries of a scan, and its values after the number of the index."""
+    return (_ONE_KEY, scan.low[:1]) if _is_one_key(scan) else (_BETWEEN, scan.low + scan.high)
+
+
 def _has_one_key(scan: IndexScan) -> bool:
     """Return whether all entries in a scan have the same key."""
     return scan.high[0] == scan.low[0] or scan.high == high(scan.low[0])
@@ -269,7 +274,12 @@ class SQLiteReading:
                     self._tail.add(self._all(_TAIL_AFTER, self._tail.last))
             self._looked = True
         if _has_one_key(scan) and any(scan.narrowing()):
-            return self._narrow(scan)
+            answers = self._tail.answers
+            if scan not in answers:
+                if len(answers) >= _MANY:
+                    answers.clear()
+                answers[scan] = self._narrow(scan)
+            return answers[scan]
         waiting = self._tail.waiting(scan)
         others = (IndexScan(index, low(key), high(key)) for index, key in scan.others)
         if waiting is None and any(map(self._tail.waiting, others)):
@@ -379,10 +389,7 @@ class SQLiteReading:
         waiting = self._waiting(scan)
         if waiting is not None:
             return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
-        between: str = _BETWEEN
-        place: tuple[Any, ...] = scan.low + scan.high
-        if _is_one_key(scan):
-            between, place = _ONE_KEY, scan.low[:1]
+        between, place = _bounds(scan)
         sql = _walk_sql(_FETCHED, between, *scan.narrowing(), descending, content)
         values = (scan.index_number, *place, *scan.values(), limit)
         return self._execute(sql, values).fetchall()
@@ -394,10 +401,11 @@ class SQLiteReading:
         first = waiting.first(limit, descending)
         if len(first) == limit:
             scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
-        matching = _scan_sql(_BETWEEN, *scan.narrowing())
+        between, place = _bounds(scan)
+        matching = _scan_sql(between, *scan.narrowing())
         sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT ?"
         most = limit + len(waiting.removed) + len(waiting.touched)
-        own = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), most)
+        own = self._all(sql, scan.index_number, *place, *scan.values(), most)
         return waiting.merge_first(own, limit, descending)
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
