@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -499,6 +500,7 @@ class SQLiteKernel(SQLiteReading):
         self.final = self.patient = True
         self.waiting = 0  # the entries of so many records are in the tail
         self._place = 0  # of the newest row of the tail that this kernel wrote
+        self._first_place = random.getrandbits(_PLACE_BITS - 1)
         self._direct = False  # whether entries of this transaction go into the indexes at once
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
@@ -565,8 +567,9 @@ class SQLiteKernel(SQLiteReading):
     def _write_tail(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         if not added and not removed:
             return
-        # Never a place that was there before: readers know rows of the tail by their places.
-        self._place = max(self._place + 1, self.tip.seq << _PLACE_BITS)
+        # Never a place that was there before: readers know rows of the tail by their places. The number in a
+        # seq begins elsewhere in each process, since the cache of a journal may be written twice at one seq.
+        self._place = max(self._place + 1, (self.tip.seq << _PLACE_BITS) + self._first_place)
         if self._place >= 2**63:
             raise Corrupt(
                 "a row of the tail or of the log has a number that no commit gets", hint="restore a backup"
