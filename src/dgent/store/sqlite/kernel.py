@@ -54,7 +54,6 @@ _LAG = (
 _BETWEEN = "e.ix = ? AND (e.key, e.t, e.dk) >= (?, ?, ?) AND (e.key, e.t, e.dk) < (?, ?, ?)"
 _ENTRY = "SELECT ix, key, t, dk FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
 _OF_AUTHOR = "SELECT dk FROM datum WHERE dk = ? AND author = ?"
-_IS_ENTRY = "EXISTS (SELECT 1 FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?)"
 _FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
 _TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
 _TAIL_SIZE = "SELECT coalesce(sum(records), 0), coalesce(max(place), 0) FROM tail"
@@ -329,19 +328,9 @@ class SQLiteReading:
 
     def _counts(self, scan: IndexScan, place: Position) -> bool:
         """Check whether the record at a position is in the others, or waits for them, and has the author."""
-        conditions: list[str] = []
-        values: list[Any] = []
-        for index, key in scan.others:
-            waits = self._tail.has(index, (key, *place[1:]))
-            if waits is False:
-                return False
-            if waits is None:
-                conditions.append(_IS_ENTRY)
-                values += (index, key, *place[1:])
-        if scan.author is not None:
-            conditions.append("(SELECT author = ? FROM datum WHERE dk = ?)")
-            values += (scan.author, place[2])
-        return not conditions or bool(self._all("SELECT " + " AND ".join(conditions), *values)[0][0])
+        if not any(self._find_in_all((place[1:],), scan.others)):
+            return False
+        return scan.author is None or bool(self._all(_OF_AUTHOR, place[2], scan.author))
 
     def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
         """Return the rows at some positions, in their order."""
