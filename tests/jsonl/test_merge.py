@@ -120,6 +120,33 @@ def test_a_commit_stays_whole_that_one_side_moved_and_the_other_removed() -> Non
     asyncio.run(_run(first, [("rewrite", False)], [("commit", [c]), ("rewrite", False)]))
 
 
+def _note(id: str) -> Put:
+    return Put(typed_record(id, 0, schema="note"))
+
+
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [
+        pytest.param(
+            [[_note("a")], [Delete("a")]],
+            [[_note("a")], [Delete("a")], None, [_note("a")]],
+            id="it is not a second opinion",
+        ),
+        pytest.param(
+            [[_note("b")], [_note("a"), Delete("b")]],
+            [[_note("b"), Delete("a")], None, [Delete("a")]],
+            id="it is not half a commit",
+        ),
+    ],
+)
+def test_a_deletion_that_one_side_dropped_does_not_come_back(first: Any, left: Any) -> None:
+    """Git merges each file by itself: a compaction may not move what the other copy's compaction drops."""
+    sides = [
+        [("rewrite", False) if ops is None else ("commit", ops) for ops in side] for side in (first, left)
+    ]
+    asyncio.run(_run(*sides, [("rewrite", False)]))
+
+
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("edits", [1, 3, 4])
 async def test_an_edit_is_not_passed_over_when_the_other_copy_compacted(

@@ -142,7 +142,9 @@ class Compactor:
         """Add a line to the file that it belongs to, and seal it if it was edited by hand."""
         line: RecordLine = found.line
         is_newest = known.rev == known.head_rev
-        target = folder.file_of(line.schema or "") if known.live or not is_newest else folder.DELETED
+        # Deletions too stay in the file of their schema: git merges each file by itself, so a line that
+        # one copy moved to another file would come back after the other copy dropped it.
+        target = place.name if place.name == folder.DELETED else folder.file_of(line.schema or "")
         if found.hand and is_newest:
             self._seal_edited(line, known, (place.name, place.offset))
         elif line.c is not None:
