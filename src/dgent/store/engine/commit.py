@@ -143,6 +143,9 @@ class _OpOutcome(msgspec.Struct, frozen=True, gc=False):
     code: int
 
 
+_NewRecord = tuple[EncodedDatum, SchemaState]
+
+
 class _Template(NamedTuple):
     """The indexes of records with one schema and one set of tags."""
 
@@ -169,10 +172,10 @@ class Ledger:
             earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
-        elif commit.guard is None:
-            done = self._put_new(commit, prepared.drafts)
+        else:
+            done = self.put_together((prepared,))
             if done is not None:
-                return done
+                return done[0]
         verdicts = [
             self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
         ]
@@ -180,46 +183,34 @@ class Ledger:
             check_guard(kernel, commit.guard, view)
         return self._write(prepared, verdicts)
 
-    def _states_of_new(
-        self, commit: Commit, drafts: Sequence[EncodedDatum | None]
-    ) -> list[tuple[EncodedDatum, SchemaState]] | None:
-        """Return each record with its schema, if all are new and nothing about them has to be decided."""
-        known: dict[tuple[str, int], SchemaState | None] = {}
-        found: list[tuple[EncodedDatum, SchemaState]] = []
-        for op, made in zip(commit.ops, drafts, strict=True):
-            if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(made.id):
-                return None
-            form = made.schema, made.schema_version
-            state = known[form] if form in known else known.setdefault(form, self._usual_state(commit, *form))
-            if state is None:
-                return None
-            found.append((made, state))
-        return found if self.kernel.are_new([made.id for made, _ in found]) else None
+    def put_together(self, group: Sequence[Prepared]) -> list[Committed] | None:
+        """Run commits of new records of schemas that are known as they are: the usual ones, in few steps.
 
-    def _usual_state(self, commit: Commit, schema: str, version: int) -> SchemaState | None:
-        """Return a schema with records of this version that the commit may write; None if more is to ask."""
-        state = self.kernel.state(schema)
-        if state is None or version not in state.seen or (state.owner or commit.room) != commit.room:
-            return None
-        if state.owner is None and schema in reserved.OWNERS:
-            return None
-        return state if version == state.index_version or not (state.paths or state.refs) else None
-
-    def _put_new(self, commit: Commit, drafts: Sequence[EncodedDatum | None]) -> Committed | None:
-        """Commit new records of schemas that are known as they are: the usual commit, in few steps.
-
-        Returns None for any other commit, and for one that is to be refused; nothing is written then.
+        Returns None if one of them is of another kind, or is to be refused; nothing is written then.
         """
-        kernel, tip = self.kernel, self.kernel.tip
-        fresh = self._states_of_new(commit, drafts)
-        if not fresh:
+        self._notice_changes()
+        found = self._find_new(group)
+        if found is None:
             return None
-        seq = tip.seq = tip.seq + 1
-        at = tip.at = commit_time(commit, tip.at)
-        new: list[Row] = []
+        now = clock.now_us()
         entries: list[Entry] = []
+        done = [
+            self._append_new(prepared.commit, records, now, entries)
+            for prepared, records in zip(group, found, strict=True)
+        ]
+        self.kernel.add_entries(entries)
+        return done
+
+    def _append_new(
+        self, commit: Commit, records: Sequence[_NewRecord], now: int, entries: list[Entry]
+    ) -> Committed:
+        """Write a commit of new records, and add their entries to a list."""
+        kernel, tip = self.kernel, self.kernel.tip
+        seq = tip.seq = tip.seq + 1
+        at = tip.at = commit_time(commit, now, tip.at)
+        new: list[Row] = []
         ops: list[LoggedOp] = []
-        for made, state in fresh:
+        for made, state in records:
             tip.record_key += 1
             rev = kernel.forgotten_rev(made.id) + 1
             row = self._row(made, state, tip.record_key, rev, made.created_at, None)
@@ -228,10 +219,40 @@ class Ledger:
             ops.append((PUT if state.feed else PUT | QUIET, row.record_key, rev))
             new.append(row)
         kernel.insert(new)
-        kernel.add_entries(entries)
         author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
         return Committed(seq, tuple([Written(row.id, row.rev, seq, True) for row in new]))
+
+    def _find_new(self, group: Sequence[Prepared]) -> list[list[_NewRecord]] | None:
+        """Return the records of each commit, if all are new and nothing about them has to be decided."""
+        known: dict[tuple[str | None, str, int], SchemaState | None] = {}
+        found: list[list[_NewRecord]] = []
+        ids: list[str] = []
+        for prepared in group:
+            commit, records = prepared.commit, list[_NewRecord]()
+            if prepared.key is not None or commit.guard is not None or not commit.ops:
+                return None
+            for op, made in zip(commit.ops, prepared.drafts, strict=True):
+                if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(made.id):
+                    return None
+                form = commit.room, made.schema, made.schema_version
+                state = known[form] if form in known else known.setdefault(form, self._usual_state(*form))
+                if state is None:
+                    return None
+                records.append((made, state))
+                ids.append(made.id)
+            found.append(records)
+        is_new = len(set(ids)) == len(ids) and self.kernel.are_new(ids)
+        return found if is_new else None
+
+    def _usual_state(self, room: str | None, schema: str, version: int) -> SchemaState | None:
+        """Return a schema with records of this version that the room may write; None if more is to ask."""
+        state = self.kernel.state(schema)
+        if state is None or version not in state.seen or (state.owner or room) != room:
+            return None
+        if state.owner is None and schema in reserved.OWNERS:
+            return None
+        return state if version == state.index_version or not (state.paths or state.refs) else None
 
     def _notice_changes(self) -> None:
         """Drop cached templates when declarations or indexes have changed."""
@@ -302,7 +323,7 @@ class Ledger:
             return Committed(tip.seq, tuple(_answer_unchanged(verdict) for verdict in verdicts))
         seq = tip.seq = tip.seq + 1
         # Commit times never go back, so a time can be turned into a seq by bisection.
-        tip.at = commit_time(commit, tip.at)
+        tip.at = commit_time(commit, clock.now_us(), tip.at)
         fresh: list[Row] = []
         entries: list[Entry] = []
         ops: list[LoggedOp] = []
@@ -571,9 +592,9 @@ class Ledger:
         return Declared(new.fill is not None or new.stale, disputed)
 
 
-def commit_time(commit: Commit, last: int) -> int:
+def commit_time(commit: Commit, now: int, last: int) -> int:
     """Return the time of a commit in microseconds: never before that of the commit before it."""
-    return max(clock.now_us() if commit.at_us is None else commit.at_us, last)
+    return max(now if commit.at_us is None else commit.at_us, last)
 
 
 def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:

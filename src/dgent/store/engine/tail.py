@@ -33,8 +33,10 @@ _decode = msgspec.msgpack.Decoder(list[TailRecord]).decode
 def pack(added: Iterable[Entry], removed: Iterable[Entry]) -> tuple[int, bytes]:
     """Return the row of the tail for some changes of entries: the number of records, and the bytes."""
     records: dict[tuple[int, int], TailRecord] = {}
+    record = None
     for index, key, created_at, record_key in added:
-        record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
+        if record is None or record[1] != record_key or record[0] != created_at:  # mostly one after another
+            record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
         record[2].append(index)
         record[3].append(key)
     for index, key, created_at, record_key in removed:

@@ -248,14 +248,23 @@ class WriterThread:
         started = perf_counter()
         try:
             kernel.begin()
-            for job in jobs:
-                self._do(job)
+            if len(jobs) == 1 or not self._put_together(jobs):
+                for job in jobs:
+                    self._do(job)
             kernel.commit()
         except BaseException as error:
             self._undo(error)
             raise
         took = min(perf_counter() - started, HICCUP_S)
         self.pace_s += (took - self.pace_s) / 8
+
+    def _put_together(self, jobs: Sequence[WriteJob]) -> bool:
+        """Run commits that only add records at once; False to run each by itself."""
+        group = [job.prepared for job in jobs if job.prepared is not None]
+        done = self.ledger.put_together(group) if len(group) == len(jobs) else None
+        for job, result in zip(jobs, done or (), strict=False):
+            job.result, job.error = result, None
+        return done is not None
 
     def _do(self, job: WriteJob) -> None:
         job.error = None
