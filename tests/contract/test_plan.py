@@ -154,7 +154,7 @@ class Planning:
 
 
 async def test_a_long_search_leaves_the_loop(tmp_path: Path) -> None:
-    """Half of the records have the tag, the others the value: the few that have both are far apart."""
+    """Half of the records have one tag, the others the other: the few that have both are far apart."""
     store = SQLiteBackend(str(tmp_path / "store.db"))
     await store.open()
     try:
@@ -163,15 +163,15 @@ async def test_a_long_search_leaves_the_loop(tmp_path: Path) -> None:
         await put(
             store,
             *[
-                typed_record(f"{n:05}", 1 if n % 2 or n in both else 0, tags=frozenset() if n % 2 else {"a"})
+                typed_record(f"{n:05}", n % 2, tags={"a", "b"} if n in both else {"ab"[n % 2]})
                 for n in range(14_000)
             ],
         )
-        query = Query(schema="note", tags={"a"}, where={"n": 1}, limit=2)
+        query = Query(schema="note", tags={"a", "b"}, limit=2)
         assert store._read_now(lambda reading: store._try_query(reading, query, STORED)) is None
         assert [datum.id for datum in (await store.query(query, STORED)).items] == ["07000", "00000"]
         assert await store.count(query.replace(limit=None), STORED) == 2
-        short = query.replace(where={"n": 0})
+        short = query.replace(tags={"a"}, where={"n": 0})
         tried = store._read_now(lambda reading: store._try_query(reading, short, STORED))
         assert isinstance(tried, Page)
     finally:

@@ -43,11 +43,11 @@ INSERT INTO datum (dk, id, rev, seq, live, t, at, schema, sv, author, source, pa
 INSERT INTO past SELECT dk + 1000, id, rev, seq, live, t, at, schema, sv, author, source, parent, tags, enc,
                         fk, x, data, content FROM past;
 INSERT INTO ix (ix, schema, iv, tag, path, trail) SELECT ix + 1000, schema, iv, tag, path, 1 FROM ix;
-INSERT INTO entry SELECT ix + 1000, key, t, dk + 1000 FROM entry;
-INSERT INTO entry SELECT ix, key, t, 2000 FROM entry WHERE ix > 1000 GROUP BY ix;
+INSERT INTO entry (ix, key, t, dk) SELECT ix + 1000, key, t, dk + 1000 FROM entry;
+INSERT INTO entry (ix, key, t, dk) SELECT ix, key, t, 2000 FROM entry WHERE ix > 1000 GROUP BY ix;
 INSERT INTO ix (ix, schema, iv, tag, path, trail)
     SELECT 3000, schema, 0, 'on the trail', '', 1 FROM datum WHERE dk = 2000;
-INSERT INTO entry SELECT 3000, x'', t, 2000 FROM datum WHERE dk = 2000;
+INSERT INTO entry (ix, key, t, dk) SELECT 3000, x'', t, 2000 FROM datum WHERE dk = 2000;
 INSERT INTO lag SELECT schema, dk + 1000 FROM lag;
 INSERT INTO commits (seq, at, author, kind, ops, trail)
     SELECT seq + 100, at, author, kind, ops, 1 FROM commits;

@@ -206,9 +206,10 @@ async def test_a_damaged_file(u: dgent.Universe, path: Path) -> None:
         "DELETE FROM entry WHERE ix IN (SELECT ix FROM ix WHERE path = '.n')",
         "DELETE FROM entry",
         "DELETE FROM ix WHERE path = '@source'",
-        "INSERT INTO entry SELECT ix, x'0102', t, dk FROM entry WHERE dk = 7",
-        "INSERT INTO entry SELECT ix, key, t, 9999 FROM entry WHERE dk = 7",
-        "INSERT INTO entry SELECT ix, key, t, (SELECT dk FROM datum WHERE id = 'n3') FROM entry WHERE dk = 7",
+        "INSERT INTO entry (ix, key, t, dk) SELECT ix, x'0102', t, dk FROM entry WHERE dk = 7",
+        "INSERT INTO entry (ix, key, t, dk) SELECT ix, key, t, 9999 FROM entry WHERE dk = 7",
+        "INSERT INTO entry (ix, key, t, dk)"
+        " SELECT ix, key, t, (SELECT dk FROM datum WHERE id = 'n3') FROM entry WHERE dk = 7",
         "INSERT INTO lag SELECT schema, dk FROM datum WHERE id = 'n7'",
         "INSERT INTO lag VALUES (99, 99)",
         "UPDATE datum SET fk = x'' WHERE id = 'n8'",

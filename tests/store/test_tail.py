@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import dgent
 from dgent import Query
 from dgent.errors import Corrupt
 from dgent.store.engine.kernel import IndexScan
-from dgent.store.engine.tail import Tail, pack, sum_up, unpack
+from dgent.store.engine.tail import Tail, group, pack, sum_up, unpack
 from dgent.store.sqlite import kernel
 from dgent.store.upkeep import upkeep_of
 from tests.fault.check import check_store, move_entries
@@ -52,6 +53,10 @@ async def u(path: Path) -> AsyncIterator[dgent.Universe]:
         yield u
 
 
+def job(id: str, state: str, tags: set[str]) -> dgent.Datum:
+    return dgent.Datum(id, data={"state": state}, tags=tags, schema="job", schema_version=1)
+
+
 def waiting(path: Path) -> int:
     """How many records' entries wait in the file."""
     connection = apsw.Connection(str(path))
@@ -81,18 +86,18 @@ async def paged(u: dgent.Universe, **query: Any) -> list[str]:
 def test_what_is_packed_comes_back() -> None:
     added = [(1, b"", 10, 5), (2, b"key", 10, 5), (1, b"", 11, 6)]
     removed = [(2, b"old", 10, 5)]
-    count, body = pack(added, removed)
-    assert count == 2
-    assert sum_up(unpack(body)) == (sorted(added), removed)
+    records = group(added, removed)
+    assert len(records) == 2
+    assert sum_up(unpack(pack(records))) == (sorted(added), removed, [])
 
 
 def test_an_entry_that_came_and_went_is_as_it_was() -> None:
     entry = (1, b"k", 10, 5)
-    came, went = unpack(pack([entry], [])[1]), unpack(pack([], [entry])[1])
-    assert sum_up([*came, *went]) == ([], []), "it was never there"
-    assert sum_up([*went, *came]) == ([], []), "it is still there"
-    assert sum_up([*came, *went, *came]) == ([entry], [])
-    assert sum_up([*went, *came, *went]) == ([], [entry])
+    came, went = unpack(pack(group([entry], []))), unpack(pack(group([], [entry])))
+    assert sum_up([*came, *went]) == ([], [], [entry]), "it was never there"
+    assert sum_up([*went, *came]) == ([], [], [entry]), "it is still there"
+    assert sum_up([*came, *went, *came]) == ([entry], [], [])
+    assert sum_up([*went, *came, *went]) == ([], [entry], [])
 
 
 @pytest.mark.parametrize(
@@ -105,11 +110,11 @@ def test_damaged_bytes_are_named(body: bytes) -> None:
 
 def test_rows_that_were_moved_are_dropped() -> None:
     tail, scan = Tail(), IndexScan(1, *WHOLE)
-    tail.add([(n, pack([(1, b"", n, n)], [])[1]) for n in (3, 7, 9)])
+    tail.add([(n, pack(group([(1, b"", n, n)], []))) for n in (3, 7, 9)])
     found = tail.waiting(scan)
     assert found is not None and [place[2] for place in found.added] == [3, 7, 9]
     tail.drop_before(9)
-    tail.add([(12, pack([], [(1, b"", 9, 9)])[1])])
+    tail.add([(12, pack(group([], [(1, b"", 9, 9)])))])
     found = tail.waiting(scan)
     assert found is None, "the last one went where it came from"
     assert tail.waiting(IndexScan(2, *WHOLE)) is None
@@ -178,6 +183,47 @@ async def test_every_read_while_entries_wait_and_move(
             assert await reader.count(schema="job", where={"state": state}) == len(wanted)
             ranked = await ids(reader, where={"rank": {"$gte": 2}})
             assert sorted(ranked) == sorted(id for id in order if truth[id][0].rank >= 2)
+    check_store(str(path))
+
+
+@pytest.mark.parametrize("move_at", [1, 2, 256])
+async def test_entries_know_the_tags_their_record_has_now(
+    u: dgent.Universe, path: Path, move_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry by field has bits of its record's tags, and stays when only these change."""
+    monkeypatch.setattr(kernel, "MOVE_AT", move_at)
+    held = {"where": {"state": "held"}}
+    await u.put_many([job(f"j{n}", "held", {"red"}) for n in range(300)])
+    await u.put(job("late", "held", {"red"}))
+    # So many of the tags that the entries by field are those to walk.
+    await u.put_many([job(f"o{n}", "open", {"red", "blue", "green"}) for n in range(1000)])
+    for id in ("j7", "late"):
+        for tag in ("blue", "green", "blue"):
+            await u.put(job(id, "held", {tag}))
+            assert await ids(u, **held, tags={tag}) == [id]
+            assert id not in await ids(u, **held, tags={"red"})
+        await u.put(job(id, "held", {"red", "blue"}))
+        await move_entries(u.backend)
+        assert await ids(u, **held, tags={"blue"}) == [id], "what was moved is found, too"
+        await u.delete(id)
+        await u.put(job(id, "held", {"green"}))
+        assert await ids(u, **held, tags={"green"}) == [id]
+        await u.delete(id)
+    assert await u.count(schema="job", **held, tags={"red"}) == 299
+    check_store(str(path))
+
+
+async def test_bits_of_tags_that_do_not_fit_are_named_and_mended(path: Path) -> None:
+    async with opened(path) as u:
+        await u.put_many([job(f"j{n}", "held", {"red"}) for n in range(300)])
+        await move_entries(u.backend)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("UPDATE entry SET tags = 0 WHERE tags IS NOT NULL AND dk % 3 = 0")
+    async with opened(path) as u:
+        assert await u.count(schema="job", where={"state": "held"}, tags={"red"}) == 200, "the test is one"
+        found = {each.subject: each for each in await upkeep_of(u.backend).inspect(deep=True, fix=True)}
+        assert "lack tags of their records" in found["entries"].message
+        assert await u.count(schema="job", where={"state": "held"}, tags={"red"}) == 300
     check_store(str(path))
 
 

@@ -435,9 +435,7 @@ class Ledger:
     ) -> None:
         kernel = self.kernel
         new = set(self._entries(row, tags, state, keys))
-        old = set(self.entries_of(head)) if head.live else set()
-        kernel.remove_entries(old - new)
-        kernel.add_entries(list(new - old))
+        self.change_entries(set(self.entries_of(head)) if head.live else set(), new)
         self._keep(head, row)
         if head.field_keys == EMPTY and head.live:
             kernel.mark_unindexed(head.schema, head.record_key, False)
@@ -476,6 +474,14 @@ class Ledger:
             self.kernel.drop_past(head.record_key, newer.rev - history)
 
     # -- index entries --------------------------------------------------------------------
+
+    def change_entries(self, old: set[Entry], new: set[Entry]) -> None:
+        """Add and remove the entries that differ between two versions of a record."""
+        kernel, gone, came = self.kernel, old - new, new - old
+        kernel.remove_entries(gone)
+        kernel.add_entries(list(came))
+        if any(not key for _, key, _, _ in (*gone, *came)):  # only entries by tag or schema have no key
+            kernel.notice_tags(old & new)
 
     def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)

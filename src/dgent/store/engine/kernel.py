@@ -288,6 +288,10 @@ class Writing(Reading, Protocol):
         """Remove entries from indexes."""
         ...
 
+    def notice_tags(self, entries: Iterable[Entry]) -> None:
+        """Take notice of entries that stay while the tags of their record change."""
+        ...
+
     def move_entries(self) -> None:
         """Move all entries that wait behind commits into the indexes; the rest of this transaction's follow.
 

@@ -30,8 +30,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[TailRecord]).decode
 
 
-def pack(added: Iterable[Entry], removed: Iterable[Entry]) -> tuple[int, bytes]:
-    """Return the row of the tail for some changes of entries: the number of records, and the bytes."""
+def pack(records: Sequence[TailRecord]) -> bytes:
+    """Return the bytes of a row of the tail."""
+    return _encode(records)
+
+
+def group(added: Iterable[Entry], removed: Iterable[Entry]) -> list[TailRecord]:
+    """Return changes of entries by record."""
     records: dict[tuple[int, int], TailRecord] = {}
     record = None
     for index, key, created_at, record_key in added:
@@ -43,7 +48,7 @@ def pack(added: Iterable[Entry], removed: Iterable[Entry]) -> tuple[int, bytes]:
         record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
         record[4].append(index)
         record[5].append(key)
-    return len(records), _encode(list(records.values()))
+    return list(records.values())
 
 
 def _start(records: dict[tuple[int, int], TailRecord], created_at: int, record_key: int) -> TailRecord:
@@ -65,8 +70,11 @@ def unpack(raw: bytes) -> list[TailRecord]:
         raise Corrupt(f"index entries that wait to be moved are damaged: {error}", hint=hint) from None
 
 
-def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries that the indexes lack and those that they have too many, both sorted."""
+def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Return the entries that the indexes lack, those that they have too many, and those that stay, sorted.
+
+    Those that stay were removed and added again, because the tags of their records changed.
+    """
     added = [
         (index, key, created_at, record_key)
         for created_at, record_key, numbers, keys, _, _ in records
@@ -78,13 +86,14 @@ def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry]]:
         if numbers
         for index, key in zip(numbers, keys, strict=True)
     ]
-    if removed:
-        # Each entry comes and goes in turn, so what both lists have as often is as it was.
-        balance = Counter(added)
-        balance.subtract(removed)
-        added = [entry for entry, count in balance.items() if count > 0]
-        removed = [entry for entry, count in balance.items() if count < 0]
-    return sorted(added), sorted(removed)
+    if not removed:
+        return sorted(added), [], []
+    # Each entry comes and goes in turn, so what both lists have as often is as it was.
+    balance = Counter(added)
+    balance.subtract(removed)
+    added = [entry for entry, count in balance.items() if count > 0]
+    removed = [entry for entry, count in balance.items() if count < 0]
+    return sorted(added), sorted(removed), sorted(entry for entry, count in balance.items() if not count)
 
 
 class Waiting(NamedTuple):

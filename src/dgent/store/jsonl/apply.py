@@ -210,13 +210,11 @@ class LineApplier:
         """Store a version with its index entries, and archive the version that it replaces."""
         ledger, store = self._ledger, self.store
         row, new = self._index_row(row)
-        old = set(ledger.entries_of(head)) if head is not None and head.live else set()
         if head is None:
             store.insert([row])
             store.add_entries(sorted(new))
         else:
-            store.remove_entries(old - new)
-            store.add_entries(list(new - old))
+            ledger.change_entries(set(ledger.entries_of(head)) if head.live else set(), new)
             store.archive(rows.pack_row(head, row))
             if keep is not None:
                 store.drop_past(head.record_key, row.rev - keep)

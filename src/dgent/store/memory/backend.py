@@ -262,6 +262,9 @@ class MemoryKernel:
             if place < len(run) and run[place] == (key, created_at, record_key):
                 del run[place]
 
+    def notice_tags(self, entries: Iterable[Entry]) -> None:
+        """Do nothing: no entry holds anything of the tags."""
+
     def move_entries(self) -> None:
         """Do nothing: no entry waits."""
 

@@ -183,6 +183,9 @@ class PostgresKernel(PostgresReading):
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
 
+    def notice_tags(self, entries: Iterable[Entry]) -> None:
+        """Do nothing: no entry holds anything of the tags."""
+
     def move_entries(self) -> None:
         """Do nothing: no entry waits."""
 

@@ -65,7 +65,8 @@ CREATE TABLE ix (
     path TEXT NOT NULL, trail INT NOT NULL DEFAULT 0, UNIQUE (schema, tag, path, iv, trail)
 );
 CREATE TABLE entry (
-    ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (ix, key, t, dk)
+    ix INT NOT NULL, key BLOB NOT NULL, t INT NOT NULL, dk INT NOT NULL, tags INT,
+    PRIMARY KEY (ix, key, t, dk)
 ) WITHOUT ROWID;
 CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
@@ -105,6 +106,7 @@ def _change_entries(connection: apsw.Connection, _: ProgressReporter) -> None:
     connection.execute(
         "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)"
     )
+    connection.execute("ALTER TABLE entry ADD COLUMN tags INT")
     drop_derived_entries(connection)
 
 

@@ -28,7 +28,7 @@ from dgent.store.engine.catalog import (
 )
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, end_at, ops_of, start_at
 from dgent.store.engine.row import Brief, Row, columns_of
-from dgent.store.engine.tail import Moment, Tail, TailRecord, Waiting, pack, sum_up, unpack
+from dgent.store.engine.tail import Moment, Tail, TailRecord, Waiting, group, pack, sum_up, unpack
 from dgent.store.engine.versions import ANCHOR
 
 _MAX_CACHED = 100_000
@@ -88,8 +88,11 @@ _TRIM = (
 _CLEAR_NOTE = "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?"
 _FORGET = "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
 _ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
+_ADD_WITH_TAGS = "INSERT OR IGNORE INTO entry (ix, key, t, dk, tags) VALUES (?, ?, ?, ?, ?)"
+_DROP_TAGS = "UPDATE entry SET tags = NULL WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
 _REMOVE = "DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
 _WAIT = "INSERT INTO tail (place, records, body) VALUES (?, ?, ?)"
+TAG_BITS = 15  # an entry with a key has one of so many bits for each tag of its record, or NULL if unknown
 _MANY = 256  # so many new records in one write have their entries sorted into the indexes at once
 MOVE_AT = 256  # when the entries of so many records wait, those of so many are moved
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
@@ -120,6 +123,8 @@ def _scan_sql(between: str, others: int, author: bool, rows: bool = False) -> st
     """Return the tables and conditions of a scan; the rows take part if they are needed."""
     # CROSS JOIN keeps the index as the outer loop, so rows come in its order without a sort.
     tables, conditions = "entry e", between
+    if others:
+        conditions += " AND ~coalesce(e.tags, -1) & ? = 0"  # spares most of the looks into the others
     for other in (f"o{place}" for place in range(others)):
         tables += f" CROSS JOIN entry {other}"
         conditions += f" AND {other}.ix = ? AND {other}.key = ? AND {other}.t = e.t AND {other}.dk = e.dk"
@@ -168,6 +173,7 @@ class SQLiteReading:
         self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
         self._walking: set[apsw.Cursor] = set()
         self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
+        self._tag_bits: dict[int, int] = {}
         self._tail = Tail()
         self._looked = False  # whether the tail in memory is that of the moment that is read
 
@@ -187,6 +193,7 @@ class SQLiteReading:
     def _load(self, version: int) -> None:
         catalog = self.catalog
         catalog.clear()
+        self._tag_bits.clear()
         self._forget_tail()
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
@@ -258,6 +265,23 @@ class SQLiteReading:
 
     # -- indexes and the tail -------------------------------------------------------------
 
+    def tag_bit(self, index: int) -> int:
+        """Return the bit that stands for the tag of an index in entries of others; 0 if it is not by tag."""
+        bit = self._tag_bits.get(index)
+        if bit is None:
+            by_tag = self._all("SELECT 1 FROM ix WHERE ix = ? AND tag <> '' AND iv = 0", index)
+            bit = self._tag_bits[index] = 1 << index % TAG_BITS if by_tag else 0
+        return bit
+
+    def _values(self, scan: IndexScan) -> tuple[Any, ...]:
+        """Return what a statement takes after the bounds of a scan: tags, others and author."""
+        if not scan.others:
+            return scan.values()
+        tags = 0
+        for index, _ in scan.others:
+            tags |= self.tag_bit(index)
+        return (tags, *scan.values())
+
     def _forget_tail(self) -> None:
         self._tail.clear()
         self._looked = False
@@ -322,7 +346,7 @@ class SQLiteReading:
         """Return the positions of a scan in the index and the tail, in order."""
         asked = scan if _has_one_key(scan) else scan.bare()
         sql = f"SELECT e.key, e.t, e.dk FROM {_scan_sql(_BETWEEN, *asked.narrowing())} {_order(descending)}"
-        own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *asked.values()))
+        own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *self._values(asked)))
         places = waiting.merge_all(own, descending)
         return places if asked == scan else (place for place in places if self._counts(scan, place))
 
@@ -341,7 +365,7 @@ class SQLiteReading:
         make, waiting = Row._make, self._waiting(scan)
         if waiting is None:
             sql = _walk_sql(_WALKED, _BETWEEN, *scan.narrowing(), descending, content)
-            values = (scan.index_number, *scan.low, *scan.high, *scan.values())
+            values = (scan.index_number, *scan.low, *scan.high, *self._values(scan))
             for found in self._walk(sql, values):
                 yield found[0], make(found[1:])
             return
@@ -381,7 +405,7 @@ class SQLiteReading:
             return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
         between, place = _bounds(scan)
         sql = _walk_sql(_FETCHED, between, *scan.narrowing(), descending, content)
-        values = (scan.index_number, *place, *scan.values(), limit)
+        values = (scan.index_number, *place, *self._values(scan), limit)
         return self._execute(sql, values).fetchall()
 
     def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterable[Position]:
@@ -395,7 +419,7 @@ class SQLiteReading:
         matching = _scan_sql(between, *scan.narrowing())
         sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT ?"
         most = limit + len(waiting.removed) + len(waiting.touched)
-        own = self._all(sql, scan.index_number, *place, *scan.values(), most)
+        own = self._all(sql, scan.index_number, *place, *self._values(scan), most)
         return waiting.merge_first(own, limit, descending)
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
@@ -403,7 +427,7 @@ class SQLiteReading:
         if waiting is None:
             matching = _scan_sql(_BETWEEN, *scan.narrowing())
             sql = f"SELECT e.key, e.t, e.dk FROM {matching} {_order(descending)} LIMIT 1 OFFSET ?"
-            values = (scan.index_number, *scan.low, *scan.high, *scan.values(), count)
+            values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), count)
             found = self._all(sql, *values)
         else:
             found = list(islice(self._merge(scan, waiting, descending), count, count + 1))
@@ -435,7 +459,7 @@ class SQLiteReading:
             return sum(1 for _ in islice(self._merge(scan, waiting, False), cap))
         more, less = (0, 0) if waiting is None else (len(waiting.added), len(waiting.removed))
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {_scan_sql(_BETWEEN, *scan.narrowing())} LIMIT ?)"
-        values = (scan.index_number, *scan.low, *scan.high, *scan.values(), cap + less)
+        values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), cap + less)
         return min(cap, int(self._all(sql, *values)[0][0]) - less + more)
 
     def size_ids(self, prefix: str, cap: int) -> int:
@@ -537,24 +561,55 @@ class SQLiteKernel(SQLiteReading):
         self._drop_new()
         if rows:
             self._many_at_once(_INSERT, rows)
-        if self._direct:
-            self._write_entries(added, removed)
-        elif added or removed:
-            if len(rows) >= _MANY:
-                fresh = {row.record_key for row in rows}
-                self._write_entries([entry for entry in added if entry[3] in fresh], ())
-                added = [entry for entry in added if entry[3] not in fresh]
-            self._write_tail(added, removed)
+        if added or removed:
+            self._flush_entries(rows, added, removed)
         if log:
             self._many_at_once(_APPEND, log)
 
-    def _write_entries(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
-        """Change the indexes; sorted, entries land on neighbouring pages."""
-        self._many_at_once(_REMOVE, sorted(removed))
-        self._many_at_once(_ADD, sorted(added))
+    def _flush_entries(self, rows: Sequence[Row], added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        """Write entries to the tail; of many new records, or after `move_entries`, into the indexes."""
+        if self._direct:
+            self._write_entries(*sum_up(group(added, removed)))
+            return
+        if len(rows) >= _MANY:
+            fresh = {row.record_key for row in rows}
+            own = [entry for entry in added if entry[3] in fresh]
+            gone = [entry for entry in removed if entry[3] in fresh]
+            self._write_entries(*(sum_up(group(own, gone)) if gone else (sorted(own), (), ())))
+            if len(own) + len(gone) == len(added) + len(removed):
+                return
+            added = [entry for entry in added if entry[3] not in fresh]
+            removed = [entry for entry in removed if entry[3] not in fresh]
+        self._write_tail(group(added, removed))
 
-    def _write_tail(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
-        if not added and not removed:
+    def _write_entries(
+        self, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[Entry]
+    ) -> None:
+        """Change the indexes; sorted, entries land on neighbouring pages."""
+        self._many_at_once(_REMOVE, removed)
+        self._many_at_once(_DROP_TAGS, changed)
+        tags = self._tags_of_new(added)
+        self._many_at_once(_ADD, [entry for entry in added if not entry[1]])
+        self._many_at_once(_ADD_WITH_TAGS, [(*entry, tags.get(entry[3])) for entry in added if entry[1]])
+
+    def _tags_of_new(self, added: Iterable[Entry]) -> dict[int, int]:
+        """Return the bits of the tags of records that are new in the indexes, by record key.
+
+        These have all their entries among those that are added, and so one by schema.
+        """
+        tags: dict[int, int] = {}
+        new: set[int] = set()
+        bits = {index: self.tag_bit(index) for index in {entry[0] for entry in added if not entry[1]}}
+        for index, key, _, record_key in added:
+            if not key:
+                bit = bits[index]
+                tags[record_key] = tags.get(record_key, 0) | bit
+                if not bit:
+                    new.add(record_key)
+        return tags if len(new) == len(tags) else {each: tags[each] for each in new}
+
+    def _write_tail(self, records: Sequence[TailRecord]) -> None:
+        if not records:
             return
         # Never a place that was there before: readers know rows of the tail by their places. The number in a
         # seq begins elsewhere in each process, since the cache of a journal may be written twice at one seq.
@@ -563,9 +618,8 @@ class SQLiteKernel(SQLiteReading):
             raise Corrupt(
                 "a row of the tail or of the log has a number that no commit gets", hint="restore a backup"
             )
-        records, body = pack(added, removed)
-        self._at_once(_WAIT, (self._place, records, body))
-        self.waiting += records
+        self._at_once(_WAIT, (self._place, len(records), pack(records)))
+        self.waiting += len(records)
         self._looked = False
 
     def _move(self, most: int | None = None) -> None:
@@ -802,6 +856,16 @@ class SQLiteKernel(SQLiteReading):
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         self._gone_entries.extend(entries)
+
+    def notice_tags(self, entries: Iterable[Entry]) -> None:
+        # They are removed and added again: whoever moves that sees that their bits no longer hold.
+        keyed = [entry for entry in entries if entry[1]]
+        self._gone_entries += keyed
+        self._new_entries += keyed
+
+    def drop_tags(self, entries: Iterable[Entry]) -> None:
+        """Say of entries that the tags of their records are unknown."""
+        self._many(_DROP_TAGS, entries)
 
     def entries_at(self, record_key: int) -> list[Entry]:
         self.move_entries()

@@ -14,7 +14,7 @@ from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row, columns_of
 from dgent.store.engine.tail import TailRecord, sum_up, unpack
-from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
+from dgent.store.sqlite.kernel import TAG_BITS, SQLiteKernel, SQLiteReading
 from dgent.store.upkeep import Finding
 from dgent.system.progress import ProgressReporter
 
@@ -79,6 +79,14 @@ _EXTRA = (
     "SELECT ix, key, t, dk FROM (SELECT ix, key, t, dk FROM entry UNION SELECT * FROM arriving)"
     " EXCEPT SELECT * FROM want EXCEPT SELECT * FROM leaving"
 )
+# Entries hold bits of their records' tags; those of records with changes that wait need not fit yet.
+_MARKED = "CREATE TEMP TABLE marked (dk INTEGER PRIMARY KEY, tags INT NOT NULL)"
+_MARK = (
+    f"INSERT INTO marked SELECT w.dk, sum(DISTINCT 1 << w.ix % {TAG_BITS}) FROM want w"
+    " WHERE w.ix IN (SELECT ix FROM ix WHERE tag <> '' AND iv = 0)"
+    " AND w.dk NOT IN (SELECT dk FROM arriving UNION SELECT dk FROM leaving) GROUP BY w.dk"
+)
+_MISTAGGED = "SELECT e.ix, e.key, e.t, e.dk FROM entry e JOIN marked m ON m.dk = e.dk WHERE ~e.tags & m.tags"
 _UNLISTED = (
     "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
     " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
@@ -111,16 +119,18 @@ class Strays:
         self.missing: list[int] = []  # record key of rows that lack an entry
         self.extra: list[Entry] = []
         self.unindexed: list[int] = []
+        self.mistagged: list[Entry] = []  # entries that lack a tag of their record
         self.unreadable = 0  # rows of the tail that are damaged
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.unindexed or self.unreadable)
+        return bool(self.missing or self.extra or self.unindexed or self.mistagged or self.unreadable)
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
+            + (f", {len(self.mistagged):,} entries lack tags of their records" if self.mistagged else "")
             + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
         )
 
@@ -163,7 +173,7 @@ def _list_wanted(
 ) -> set[int]:
     """Write the entries that rows must have into a temporary table; return the keys of damaged rows."""
     connection.execute("PRAGMA query_only = OFF")
-    for table in (_WANT, _BAD, _NAMED, _ARRIVING, _LEAVING):
+    for table in (_WANT, _BAD, _NAMED, _ARRIVING, _LEAVING, _MARKED):
         connection.execute(table)
     damaged = {record_key for record_key, _ in _unsound(connection)}
     connection.executemany("INSERT INTO bad VALUES (?)", [(record_key,) for record_key in damaged])
@@ -188,7 +198,7 @@ def _list_waiting(connection: apsw.Connection) -> int:
             records += unpack(body)
         except rows.DAMAGE:
             damaged += 1
-    added, removed = sum_up(records)
+    added, removed, _ = sum_up(records)
     connection.executemany("INSERT INTO arriving VALUES (?, ?, ?, ?)", added)
     connection.executemany("INSERT INTO leaving VALUES (?, ?, ?, ?)", removed)
     return damaged
@@ -212,6 +222,8 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     strays.missing = sorted({entry[3] for entry in ask(_MISSING)})
     # The index entries of a lost record are its only trace, and stay.
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
+    ask(_MARK)
+    strays.mistagged = list(ask(_MISTAGGED))
     strays.unindexed = sorted(
         {record_key for sql in (_UNLISTED, _NOT_UNINDEXED) for (record_key,) in ask(sql)} - spared
     )
@@ -389,6 +401,9 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     for start in range(0, len(strays.extra), MEND_BATCH):
         extra = strays.extra[start : start + MEND_BATCH]
         await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
+    for start in range(0, len(strays.mistagged), MEND_BATCH):
+        entries = strays.mistagged[start : start + MEND_BATCH]
+        await backend._write(lambda ledger, entries=entries: _own(ledger).drop_tags(entries))  # type: ignore[misc]
     for start in range(0, len(strays.unindexed), MEND_BATCH):
         marks = strays.unindexed[start : start + MEND_BATCH]
         await backend._write(lambda ledger, marks=marks: _mark(ledger, marks))  # type: ignore[misc]
