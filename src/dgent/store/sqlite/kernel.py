@@ -701,7 +701,8 @@ class SQLiteKernel(SQLiteReading):
 
     def notice_others(self) -> bool:
         """Load what other processes wrote; return whether they wrote."""
-        version: Any = self._at_once("PRAGMA data_version").fetchall()[0][0]
+        # Not the pragma of this name, a statement like any other: this one counts own commits too.
+        version = self.connection.data_version()
         if version == self._data_version:
             return False
         self.refresh()
@@ -732,6 +733,7 @@ class SQLiteKernel(SQLiteReading):
             self._execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('clock', ?)", (raw,))
             self._belief = belief
         self._execute("COMMIT")
+        self._data_version = self.connection.data_version()
         if self._fresh_numbers or self._fresh_indexes or self._changed_catalog:
             self._publish_fresh()
 
