@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, errors
+from dgent.blocks import Block, Field, Library, Shape, Template, errors
 from dgent.blocks.history import log
 from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
@@ -87,6 +89,88 @@ async def test_edits_made_at_once_merge(lib: Library, rival: Rival) -> None:
     assert await a.text() == await b.text() == "9 two 3 4"
     await asyncio.gather(*(each.append("!") for each in (a, b) for _ in range(TIMES)))
     assert await a.text() == "9 two 3 4" + "!" * 2 * TIMES
+
+
+async def _edit_beside(mine: Block, theirs: Block, *edits: Callable[[], Awaitable[object]]) -> None:
+    """Have the edits of one handle stored, and the history before them compacted, as the other one edits."""
+
+    async def work() -> None:
+        for edit in edits:
+            await edit()
+        await theirs.compact(1)
+
+    before_commit(mine, work)
+
+
+async def test_an_item_is_the_one_that_was_meant_when_the_history_is_compacted_meanwhile(
+    quick: Library,
+) -> None:
+    value = [{"title": title} for title in ("one", "two", "three")]
+    mine = await quick.create("tasks", template="task_list", value=value)
+    theirs = await quick.get("tasks")
+
+    def mix() -> list[Callable[[], Awaitable[object]]]:
+        return [lambda: theirs.move_item(0, 2), *[lambda: theirs.set_item(0, {"priority": 1})] * 4]
+
+    async def titles() -> list[tuple[str, bool]]:
+        return [(each["title"], each["done"]) for each in (await mine.value())["items"]]
+
+    await _edit_beside(mine, theirs, *mix())
+    await mine.set_item(0, {"done": True})
+    assert await titles() == [("two", False), ("three", False), ("one", True)]
+    await _edit_beside(mine, theirs, *mix())
+    await mine.delete_item(-1)
+    assert await titles() == [("three", False), ("two", False)]
+    more = partial(theirs.append, {"title": "x"})
+    await _edit_beside(mine, theirs, partial(theirs.delete_item, 0), *[more] * 4)
+    with pytest.raises(errors.NoMatch):
+        await mine.set_item(0, {"done": True})
+    assert not any(done for _, done in await titles())
+
+
+async def test_a_plain_item_is_the_one_that_was_meant_when_the_history_is_compacted_meanwhile(
+    quick: Library,
+) -> None:
+    mine = await quick.create("words", document="list", value=["one", "two", "three"])
+    theirs = await quick.get("words")
+    await _edit_beside(mine, theirs, *(partial(theirs.insert_item, f"{n}", 0) for n in range(4)))
+    await mine.set_item(1, "2")
+    assert (await mine.value())["items"] == ["3", "2", "1", "0", "one", "2", "three"]
+    await _edit_beside(mine, theirs, *[lambda: theirs.move_item(0, 5)] * 4)
+    with pytest.raises(errors.NoMatch):  # moved: which of the others it is now cannot be proven
+        await mine.delete_item(0)
+    assert len((await mine.value())["items"]) == 7
+
+
+async def test_no_text_is_lost_when_the_history_is_compacted_meanwhile(quick: Library) -> None:
+    mine = await quick.create("notes", text="one\ntwo\nthree\n")
+    theirs = await quick.get("notes")
+    await _edit_beside(mine, theirs, *(partial(theirs.append, f"{n}\n") for n in range(4, 8)))
+    done = await mine.write("one\n2\nthree\n")
+    assert await mine.text() == await theirs.text() == "one\n2\nthree\n4\n5\n6\n7\n"
+    assert (done.added, done.removed, done.size) == (1, 3, 20)
+    await _edit_beside(mine, theirs, lambda: theirs.edit_range(1, 1, ""), *[lambda: theirs.append("!")] * 4)
+    await mine.edit_range(3, 3, "3")
+    assert await mine.text() == "2\n3\n4\n5\n6\n7\n!!!!"
+    await _edit_beside(mine, theirs, *[lambda: theirs.append("?")] * 4)
+    await mine.append(".")
+    assert (await mine.text()).endswith("!!!!????.")
+
+
+async def test_no_item_of_a_field_is_lost_when_the_history_is_compacted_meanwhile(quick: Library) -> None:
+    fields = (Field("tags", "list", items="text"), Field("mood", "counter"), Field("note"))
+    template = Template("facts", Shape("map", fields))
+    mine = await quick.create("facts", template=template, value={"tags": ["a", "b", "c"]})
+    theirs = await quick.get("facts")
+    await _edit_beside(mine, theirs, *(partial(theirs.append_to_field, "tags", each) for each in "defg"))
+    await mine.set_field("tags", ["a", "B", "c"])
+    assert (await mine.value())["tags"] == [*"aBcdefg"]
+    await _edit_beside(mine, theirs, *[partial(theirs.remove_from_field, "tags", 0)] * 4)
+    await mine.remove_from_field("tags", 5)
+    assert (await mine.value())["tags"] == ["e", "g"]
+    await _edit_beside(mine, theirs, *[partial(theirs.increment, "mood")] * 4)
+    await mine.set_field("note", "x")
+    assert (await mine.value())["note"] == "x"
 
 
 # -- any program of edits, one after the other, against plain values --------------------------------

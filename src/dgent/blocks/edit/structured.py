@@ -46,7 +46,7 @@ def _write_field(op: str, part: Part, field: Field, value: Any) -> Edit:
         else:
             document.set_field(field.name, value, fields)
 
-    return Edit(op, "overwrite", change)
+    return Edit(op, "overwrite", change, sequence=where if field.type == "list" else "")
 
 
 def append_to_field(part: Part, name: str, value: Any) -> Edit:
@@ -63,10 +63,10 @@ def append_to_field(part: Part, name: str, value: Any) -> Edit:
 def remove_from_field(part: Part, name: str, place: int) -> Edit:
     """Build the edit that removes the item at a place of a list field."""
     field = _list_field(part, name, "remove_from_field")
-    where = field_container(part.section, field)
+    item = _Item(place, field_container(part.section, field))
 
     def change(document: Document) -> None:
-        document.delete_item(_check_index(place, document.count_items(where)), where)
+        document.delete_item(item.find(document), item.list)
 
     return Edit("remove_from_field", "delete", change)
 
@@ -127,11 +127,11 @@ def insert_item(part: Part, value: Any, place: int | None = None) -> Edit:
 def set_item(part: Part, place: int, value: Any) -> Edit:
     """Build the edit that replaces an item; of one with fields only the given fields."""
     part.require_kind("list", "set_item")
-    shape, name = part.shape, part.body
+    shape, name, item = part.shape, part.body, _Item(place, part.body)
     wanted = validate.check_mapping(value) if shape.fields else validate.check_record(shape, value)
 
     def change(document: Document) -> None:
-        where = _check_index(place, document.count_items(name))
+        where = item.find(document)
         if shape.fields:
             before = document.items(name)[where]
             document.set_item_fields(where, validate.check_change(shape, before, wanted), name)
@@ -144,11 +144,11 @@ def set_item(part: Part, place: int, value: Any) -> Edit:
 def move_item(part: Part, place: int, to: int) -> Edit:
     """Build the edit that moves an item of a list to another place."""
     part.require_kind("list", "move_item")
-    name = part.body
+    name, item = part.body, _Item(place, part.body)
 
     def change(document: Document) -> None:
-        count = document.count_items(name)
-        document.move_item(_check_index(place, count), _check_index(to, count), name)
+        where = item.find(document)
+        document.move_item(where, _check_index(to, document.count_items(name)), name)
 
     return Edit("move_item", "overwrite", change)
 
@@ -156,12 +156,37 @@ def move_item(part: Part, place: int, to: int) -> Edit:
 def delete_item(part: Part, place: int) -> Edit:
     """Build the edit that removes an item of a list."""
     part.require_kind("list", "delete_item")
-    name = part.body
+    item = _Item(place, part.body)
 
     def change(document: Document) -> None:
-        document.delete_item(_check_index(place, document.count_items(name)), name)
+        document.delete_item(item.find(document), item.list)
 
     return Edit("delete_item", "delete", change)
+
+
+class _Item:
+    """The item that an edit means: the one at a place when the edit is first made.
+
+    An edit that is made again, because the history it built on was compacted, finds the same one.
+    """
+
+    def __init__(self, place: int, list: str) -> None:
+        self.list = list
+        self._place, self._id = place, ""
+
+    def find(self, document: Document) -> int:
+        """Return the place of the item in a document; raises NoMatch when it is not there."""
+        count = document.count_items(self.list)
+        if not self._id:
+            where = _check_index(self._place, count)
+            self._id = document.item_id(where, self.list)
+            return where
+        for where in range(count):
+            if document.item_id(where, self.list) == self._id:
+                return where
+        raise errors.NoMatch(
+            f"the item at {self._place} was moved or removed meanwhile", hint="read the block again"
+        )
 
 
 def _check_index(place: object, count: int) -> int:
