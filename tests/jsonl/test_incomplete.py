@@ -15,6 +15,8 @@ import pytest
 import dgent
 from dgent import clock
 from dgent.blocks import Block, Library
+from dgent.doors.cli.render import draw
+from dgent.doors.cli.style import Paint
 from dgent.store.backend import Put
 from dgent.store.jsonl.folder import COMMITS
 from dgent.store.jsonl.git import merge_files
@@ -22,6 +24,8 @@ from dgent.store.jsonl.line import CommitMark, parse_line, seal
 from dgent.store.jsonl.scan import INCOMPLETE
 from dgent.store.jsonl.validate import HASH_BYTES
 from dgent.testing.contract import commit, put, typed_record
+from dgent.verbs.context import Context
+from dgent.verbs.store.jsonl import CheckFolder, check
 from tests.jsonl.stores import data_of, odd, opened, texts_of_blocks, without_cache
 
 SECRET = "hunter2-very-secret"
@@ -326,6 +330,40 @@ async def test_an_incomplete_commit_is_dropped_when_asked(tmp_path: Path, cached
         assert await odd(store) == []
         assert await data_of(store, "a", "b") == [{"n": 1}, {"n": 1}]
     assert not _is_left(folder)
+
+
+@cached
+async def test_a_check_reports_an_incomplete_commit_and_how_to_remove_it(
+    tmp_path: Path, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    await _interrupt(folder, _put_both, cached)
+    found = await check(Context(), CheckFolder(folder=str(folder)))
+    assert found.healthy  # nothing that was acknowledged is missing
+    assert [(each.file, each.level, each.kind) for each in found.odd] == [
+        ("note.jsonl", "warning", INCOMPLETE),
+        ("tick.jsonl", "warning", INCOMPLETE),
+    ]
+    assert all("doctor --damaged drop" in each.hint for each in found.odd)
+    shown = "\n".join(draw(found, Paint(False)))
+    assert "warning note.jsonl:3: incomplete commit" in shown
+    assert shown.endswith("healthy; 2 warnings") and shown.count("doctor --damaged drop") == 1
+
+
+async def test_a_check_reports_nothing_while_another_one_is_writing(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    async with opened(folder) as writer, opened(folder) as checker:
+
+        async def write() -> None:
+            for number in range(40):
+                await put(writer, typed_record("a", number), typed_record("b", number, schema="tick"))
+
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            assert await odd(checker) == []
+        await writing
 
 
 @cached
