@@ -436,6 +436,86 @@ async def test_what_may_be_in_an_unreadable_line_is_not_called_erased(
     assert not _is_left(folder)
 
 
+def _lose_ends(folder: Path, name: str, *ids: str) -> None:
+    """Cut the last letters from the lines of some records, which cannot be read any more."""
+    starts = tuple(b'{"id":"%s"' % id.encode() for id in ids)
+    lines = (folder / name).read_bytes().splitlines()
+    cut = (line[:-9] if line.startswith(starts) else line for line in lines)
+    (folder / name).write_bytes(b"".join(line + b"\n" for line in cut))
+
+
+@cached
+async def test_unreadable_lines_of_other_records_stay(tmp_path: Path, cached: bool) -> None:
+    """A short id is in almost every text, and in data of others."""
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", data={"n": 1, "text": SECRET}))
+        for id in ("b", "aa", "a/x", "x/a"):
+            await put(store, typed_record(id, data={"n": 1, "text": "a banana", "of": "a", "more": ["a"]}))
+        await put(store, *(typed_record(id, 2) for id in ("a", "b", "aa", "a/x", "x/a")))
+    _lose_ends(folder, "note.jsonl", "b", "aa", "a/x", "x/a")
+    _append(folder, "note.jsonl", b"<<<<<<< a\n>>>>>>> a\n\0\0\0\n")
+    if not cached:
+        without_cache(folder)
+    before = (folder / "note.jsonl").read_bytes().splitlines()
+    async with opened(folder) as store:
+        await store.forget(["a"], "tester", None)
+    after = (folder / "note.jsonl").read_bytes().splitlines()
+    assert [line for line in before if not line.startswith(b'{"id":"a",')] == after
+
+
+@cached
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":"a","rev":2,"data":{"text":"%s"',
+        b'{ "id" : "a", "rev": 2, "data": {"text": "%s"} "n": 1}',
+        b'{"id":"\\u0061","rev":2,"data":{"text":"%s"',
+        b'{"id":"b","rev":2,"data":{"n"{"id":"a","rev":2,"data":{"text":"%s"}}',
+        b'{"ie":"a","rev":2,"data":{"text":"%s"}}',
+        b'\0\0\0:"a","rev":2,"data":{"text":"%s"}}',
+        b'"a","rev":2,"data":{"text":"%s"}}',
+    ],
+    ids=["cut", "by hand", "escaped", "joined", "key", "zeros", "start lost"],
+)
+async def test_an_unreadable_line_of_a_forgotten_record_goes(
+    tmp_path: Path, line: bytes, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    _append(folder, "note.jsonl", line % SECRET.encode() + b"\n")
+    if not cached:
+        without_cache(folder)
+    async with opened(folder) as store:
+        assert (await store.forget(["a"], "tester", None)).erased
+        assert await odd(store) == []
+    assert not _is_left(folder)
+
+
+@cached
+@pytest.mark.parametrize("mark", ["named", "touched", "other"])
+async def test_an_unreadable_mark_goes_if_it_may_be_about_a_forgotten_record(
+    tmp_path: Path, mark: str, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("aa", 1), typed_record("b", 1, schema="tick"))
+        put_both = Put(typed_record("aa", 2)), Put(typed_record("b", 2, schema="tick"))
+        await commit(store, *put_both, note=f"a note about {SECRET}")
+        await put(store, typed_record("c", 1))
+    marks = (folder / COMMITS).read_bytes().splitlines()
+    broken = marks[-1][:-9] + (b',"past":[[0,"aa","put",1]]' if mark == "named" else b"")
+    (folder / COMMITS).write_bytes(b"".join(line + b"\n" for line in [*marks[:-1], broken]))
+    if not cached:
+        without_cache(folder)
+    async with opened(folder) as store:
+        assert await data_of(store, "aa", "b") == [{"n": 2}, {"n": 2}]
+        if mark == "other":
+            await put(store, typed_record("a", 1))
+        await store.forget(["a" if mark == "other" else "aa"], "tester", None)
+    assert _is_left(folder) == (mark == "other")
+
+
 async def test_a_line_of_an_incomplete_commit_that_was_edited_by_hand_stays(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     await _put_first(folder)
