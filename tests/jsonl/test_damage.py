@@ -19,6 +19,8 @@ from dgent.errors import Conflict, DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Declaration, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.folder import COMMITS
 from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
 from dgent.store.jsonl.scan import DAMAGED
 from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
@@ -222,6 +224,11 @@ async def _many(folder: Path, files: int) -> None:
         await put(store, *(typed_record(f"r{n}", n, schema=schemas[n % files]) for n in range(20)))
 
 
+async def _damaged(store: JSONLBackend) -> list[Report]:
+    """The reports of lines of damaged commits."""
+    return [each for each in (await store.check_lines())[0] if each.kind == DAMAGED]
+
+
 def _without(path: Path, number: int, instead: bytes = b"") -> None:
     """Take a line out of a file, or put something else in its place."""
     lines = path.read_bytes().splitlines(keepends=True)
@@ -311,6 +318,67 @@ async def test_a_damaged_commit_is_accepted_or_dropped(tmp_path: Path, files: in
     async with opened(folder) as store:
         assert await _records(store) == {**left, "after": {"n": 1}}
         assert (await store.check_lines())[0] == []
+
+
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "anew"])
+@pytest.mark.parametrize("files", [1, 2])
+async def test_forgetting_a_record_of_a_damaged_commit_does_not_accept_it(
+    tmp_path: Path, files: int, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, files)
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    _without(folder / "note.jsonl", 4)
+    lost = json.loads(raw[3])["id"]
+    names = [f"r{n}" for n in range(20) if f"r{n}" != lost]
+    async with opened(folder) as store:
+        assert len(await _damaged(store)) == 19
+        await store.forget(names[:3], "tester", None)
+        await store.forget(names[3:4], "tester", None)
+        assert len(await _damaged(store)) == 15
+    if not cached:
+        shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        told = await _damaged(store)
+        assert len(told) == 15
+        assert cached or "only 15 of 16 lines" in told[0].text
+        assert (await _records(store)).keys() == {"before", *names[4:]}
+        with pytest.raises(Conflict, match="damaged"):
+            await store.rewrite(history=True)
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    with open(twin / "note.jsonl", "ab") as file:
+        file.write(raw[3])
+    async with opened(twin) as store:
+        assert (await _records(store)).keys() == {"before", lost, *names[4:]}
+        assert (await store.check_lines())[0] == []
+    async with opened(folder) as store:
+        assert await store.settle_damaged(accept=True) == 1
+        assert (await store.check_lines())[0] == []
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert (await _records(store)).keys() == {"before", *names[4:]}
+        assert (await store.check_lines())[0] == []
+
+
+@pytest.mark.parametrize("rest", [0, 1, 18])
+async def test_forgetting_a_record_of_a_commit_with_a_damaged_mark_does_not_accept_it(
+    tmp_path: Path, rest: int
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 2)
+    marks = (folder / COMMITS).read_bytes().splitlines(keepends=True)
+    _without(folder / COMMITS, len(marks), marks[-1][:-9] + b"\n")
+    shutil.rmtree(folder / ".cache")
+    gone, left = ([f"r{n}" for n in numbers] for numbers in (range(20 - rest), range(20 - rest, 20)))
+    for _ in range(2):
+        async with opened(folder) as store:
+            if gone:
+                await store.forget(gone, "tester", None)
+            assert (await _records(store)).keys() == {"before", *left}
+            assert len(await _damaged(store)) == rest
+        shutil.rmtree(folder / ".cache")
+        gone = []
 
 
 async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:

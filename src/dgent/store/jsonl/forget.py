@@ -48,6 +48,8 @@ class _Removal:
         self._kernel = kernel
         self._incomplete = kernel.cache.incomplete_commits()
         self.touched: dict[str, list[RecordLine]] = {}  # lines of forgotten records, by commit
+        # The lines of damaged commits that stay, by commit.
+        self.left: dict[str | None, set[str | None]] = {c: set() for c in kernel.cache.damaged_commits()}
         self.affected: set[str] = set()  # the files that lose lines
         self._ids, self._roots = set(ids), set[str]()  # roots: the blocks that erased records are parts of
         self._unreadable: set[str] = set()  # files with lines that cannot be read
@@ -73,6 +75,8 @@ class _Removal:
             self.affected.add(name)
             self.touched.setdefault(line.c or "", []).append(line)
             self._add_erased(line)
+        elif line.c in self.left:
+            self.left[line.c].add(line.sum)
 
     def _add_erased(self, line: RecordLine) -> None:
         self._ids.add(line.id)
@@ -208,13 +212,17 @@ def _rewrite_marks(kernel: JSONLKernel, found: _Removal) -> Iterator[bytes]:
             _remove_forgotten(kernel, mark)
             if mark.c == last:
                 mark.removed = sorted({*mark.removed, *found.commits})
-            yield _seal_mark(mark, found.touched.get(mark.c, ()))
+            if mark.c in found.touched:
+                _remove_lines(mark, found)
+            yield seal(mark)
         elif not found.is_mark_named(raw):
             yield raw
     for c, lines in found.touched.items():
         if c not in marked:
             kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
-            yield _seal_mark(mark_of(min(lines, key=lambda line: line.i)), lines)
+            mark = mark_of(min(lines, key=lambda line: line.i))
+            _remove_lines(mark, found)
+            yield seal(mark)
 
 
 def _find_last_forget(kernel: JSONLKernel) -> str | None:
@@ -242,9 +250,15 @@ def _ids_in(mark: CommitMark) -> set[str]:
     return ids | {id for _, id, _, _ in mark.past}
 
 
-def _seal_mark(mark: CommitMark, lost: Sequence[RecordLine]) -> bytes:
-    """Return a mark as a line; if its commit loses lines, without `n`, note and digest."""
-    if lost:
-        mark.n = mark.note = mark.digest = None
-        mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])
-    return seal(mark)
+def _remove_lines(mark: CommitMark, found: _Removal) -> None:
+    """Remove the lines that a commit loses from its mark, with `n`, note and digest.
+
+    A damaged commit keeps `n`, so that it is still known to be damaged.
+    """
+    lost = {line.sum: line for line in found.touched[mark.c]}.values()
+    left = len(found.left.get(mark.c, ()))
+    wanted = mark.n or max(line.n or 0 for line in lost)
+    # If its mark was lost, nobody knows how many lines it had.
+    mark.n = max(wanted - len(lost), left + 1) if left else None
+    mark.note = mark.digest = None
+    mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])
