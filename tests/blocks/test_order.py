@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from dgent.blocks import Block, Field, Library, Shape, Template, errors
 from dgent.blocks.history import log
 from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
+from tests.soak import times
 
 TIMES = 8
 
@@ -171,6 +173,86 @@ async def test_no_item_of_a_field_is_lost_when_the_history_is_compacted_meanwhil
     await _edit_beside(mine, theirs, *[partial(theirs.increment, "mood")] * 4)
     await mine.set_field("note", "x")
     assert (await mine.value())["note"] == "x"
+
+
+ITEM_EDITS = st.tuples(
+    st.sampled_from(["append", "insert_item", "set_item", "move_item", "delete_item"]),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
+LINE_EDITS = st.tuples(
+    st.sampled_from(["append", "edit_range", "write"]), st.integers(0, 3), st.integers(0, 5)
+)
+
+
+KEEPING = st.tuples(st.sampled_from(["append", "insert_item", "finish"]), st.integers(0, 3), st.just(0))
+
+
+@given(KEEPING, st.lists(ITEM_EDITS, min_size=3, max_size=8))
+@settings(max_examples=times(40))
+def test_compacting_meanwhile_changes_no_item(mine: Any, theirs: Any) -> None:
+    async def run(compacted: bool) -> Any:
+        value = [{"title": f"{n}", "priority": 0} for n in range(4)]
+        made = await _run_beside(mine, theirs, compacted, _edit_item, template="task_list", value=value)
+        return made["items"]
+
+    whole, compacted = asyncio.run(run(False)), asyncio.run(run(True))
+    assert sorted(map(repr, whole)) == sorted(map(repr, compacted))
+
+
+@given(LINE_EDITS, st.lists(LINE_EDITS, min_size=3, max_size=8))
+@settings(max_examples=times(40))
+def test_compacting_meanwhile_loses_no_line(mine: Any, theirs: Any) -> None:
+    async def run(compacted: bool) -> Any:
+        text = "".join(f"line {n}\n" for n in range(4))
+        return (await _run_beside(mine, theirs, compacted, _edit_line, text=text))["content"]
+
+    whole, compacted = asyncio.run(run(False)), asyncio.run(run(True))
+    assert sorted(whole) == sorted(compacted)
+
+
+async def _run_beside(mine: Any, theirs: Any, compacted: bool, edit: Any, **fields: Any) -> Any:
+    """Make one edit beside others, which are stored first; the value of the block then."""
+    async with dgent.open("memory:") as u:
+        lib = Library(u, agent="scout")
+        block, other = await lib.create("b", **fields), await lib.get("b")
+
+        async def others() -> None:
+            for each in theirs:
+                await edit(other, *each)
+            if compacted:
+                await other.compact(1)
+
+        before_commit(block, others)
+        await edit(block, *mine)
+        return await block.value()
+
+
+async def _edit_item(block: Block, op: str, place: int, number: int) -> None:
+    count = len((await block.value())["items"])
+    with suppress(errors.NoMatch):  # it was deleted meanwhile
+        if op in ("append", "insert_item"):
+            item = {"title": f"new {number}"}
+            await (block.append(item) if op == "append" else block.insert_item(item, place % (count + 1)))
+        elif op in ("set_item", "finish"):
+            await block.set_item(place, {"priority": number} if op == "set_item" else {"done": True})
+        elif op == "move_item":
+            await block.move_item(place, number % max(count, 1))
+        else:
+            await block.delete_item(place)
+
+
+async def _edit_line(block: Block, op: str, place: int, number: int) -> None:
+    lines = (await block.text()).splitlines(keepends=True)
+    if op == "append" or not lines:
+        await block.append(f"new {number}\n")
+    elif op == "edit_range":
+        await block.edit_range(
+            place % len(lines) + 1, place % len(lines) + 1, f"edited {number}\n" * (number % 3)
+        )
+    else:
+        lines[place % len(lines)] = f"written {number}\n"
+        await block.write("".join(lines))
 
 
 # -- any program of edits, one after the other, against plain values --------------------------------

@@ -112,10 +112,11 @@ def insert_item(part: Part, value: Any, place: int | None = None) -> Edit:
     """Build the edit that inserts an item into a list, at the end when `place` is not given."""
     part.require_kind("list", "insert_item")
     wanted, name = validate.check_record(part.shape, value), part.body
+    target = None if place is None else _Target(place)
 
     def change(document: Document) -> None:
         count = document.count_items(name)
-        where = count if place is None else _check_index(place, count + 1)
+        where = count if target is None else target.find(count + 1)
         if part.shape.fields:
             document.insert_map(where, wanted, name)
         else:
@@ -144,11 +145,11 @@ def set_item(part: Part, place: int, value: Any) -> Edit:
 def move_item(part: Part, place: int, to: int) -> Edit:
     """Build the edit that moves an item of a list to another place."""
     part.require_kind("list", "move_item")
-    name, item = part.body, _Item(place, part.body)
+    item, target = _Item(place, part.body), _Target(to)
 
     def change(document: Document) -> None:
         where = item.find(document)
-        document.move_item(where, _check_index(to, document.count_items(name)), name)
+        document.move_item(where, target.find(document.count_items(item.list)), item.list)
 
     return Edit("move_item", "overwrite", change)
 
@@ -187,6 +188,19 @@ class _Item:
         raise errors.NoMatch(
             f"the item at {self._place} was moved or removed meanwhile", hint="read the block again"
         )
+
+
+class _Target:
+    """The place that an edit puts an item at; the last one, if there are fewer when it is made again."""
+
+    def __init__(self, place: int) -> None:
+        self._place, self._found = place, -1
+
+    def find(self, count: int) -> int:
+        """Return the place among `count`; raises NoMatch when it was not valid at first."""
+        if self._found < 0:
+            self._found = _check_index(self._place, count)
+        return min(self._found, count - 1)
 
 
 def _check_index(place: object, count: int) -> int:
