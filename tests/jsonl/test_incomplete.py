@@ -436,6 +436,20 @@ async def test_what_may_be_in_an_unreadable_line_is_not_called_erased(
     assert not _is_left(folder)
 
 
+async def test_what_may_be_in_a_line_behind_another_one_is_not_called_erased(tmp_path: Path) -> None:
+    """A newline was lost: what follows may be of a record that nobody knows."""
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    _append(folder, "note.jsonl", b'{"id":"a","rev":2,"data":{"id":"z"}{"id":"unknown","rev":1,"data":{}}\n')
+    async with opened(folder) as store:
+        assert not (await store.forget(["c"], "tester", None)).erased
+    raw = (folder / "note.jsonl").read_bytes()
+    (folder / "note.jsonl").write_bytes(raw.replace(b'"unknown"', b'"b"'))
+    async with opened(folder) as store:
+        await put(store, typed_record("d", 1))
+        assert (await store.forget(["d"], "tester", None)).erased
+
+
 def _lose_ends(folder: Path, name: str, *ids: str) -> None:
     """Cut the last letters from the lines of some records, which cannot be read any more."""
     starts = tuple(b'{"id":"%s"' % id.encode() for id in ids)

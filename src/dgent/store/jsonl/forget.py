@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 _FIRST_ID = re.compile(rb"\{\s*" + _ID.pattern)
+_LINE = re.compile(_FIRST_ID.pattern + rb'\s*,\s*"rev"')
 
 
 def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
@@ -169,7 +170,8 @@ def has_unknown_records(files: StoreFolder, reading: Reading, ask: Callable[...,
             if line is not None:
                 unknown = line.c in commits and not _is_known(reading, line.id)
             else:  # without a quote it holds no text: zeros after a power cut, a marker of git
-                unknown = b'"' in raw and not _is_known(reading, _find_id(raw))
+                ids = [_find_id(raw), *map(_decode_id, _LINE.findall(raw))]
+                unknown = b'"' in raw and not all(_is_known(reading, id) for id in ids)
             if unknown:
                 return True
     return False
