@@ -381,6 +381,46 @@ async def test_forgetting_a_record_of_a_commit_with_a_damaged_mark_does_not_acce
         gone = []
 
 
+@pytest.mark.parametrize("way", ["forget", "compact"])
+async def test_a_line_that_cannot_be_applied_stays_reported_when_files_are_rewritten(
+    tmp_path: Path, way: str
+) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("b", 1))
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    _without(folder / "note.jsonl", 2, raw[1].replace(b'"schema_version":1', b'"schema_version":0'))
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        if way == "forget":
+            await store.forget(["a"], "tester", None)
+        else:
+            await store.rewrite(history=True)
+        assert {each.kind for each in (await store.check_lines())[0]} == {"bad line", "edited by hand"}
+        assert (await _records(store)).keys() == ({"a"} if way == "compact" else set())
+
+
+async def test_a_replaced_line_that_was_edited_stays_reported_with_its_damaged_commit(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 1)
+    async with opened(folder) as store:
+        await put(store, typed_record("r5", 100))
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    edited = next(number for number, line in enumerate(raw, 1) if line.startswith(b'{"id":"r5"'))
+    _without(folder / "note.jsonl", edited, raw[edited - 1].replace(b'"n":5}', b'"n":6}'))
+    _without(folder / "note.jsonl", 2 if edited != 2 else 3)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        await store.forget(["before"], "tester", None)
+        told = sorted(each[:3] for each in (await store.check_lines())[0])
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert sorted(each[:3] for each in (await store.check_lines())[0]) == told
+
+
 async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     await _many(folder, 2)
