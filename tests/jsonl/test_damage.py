@@ -17,7 +17,7 @@ import pytest
 import dgent
 from dgent.errors import Conflict, DgentError
 from dgent.model.query import Query
-from dgent.store.backend import Declaration, Keep, Put
+from dgent.store.backend import Declaration, Delete, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.cache import Report
 from dgent.store.jsonl.folder import COMMITS
@@ -419,6 +419,50 @@ async def test_a_replaced_line_that_was_edited_stays_reported_with_its_damaged_c
     shutil.rmtree(folder / ".cache")
     async with opened(folder) as store:
         assert sorted(each[:3] for each in (await store.check_lines())[0]) == told
+
+
+def _rename_commit(folder: Path, name: str, number: int) -> None:
+    """Damage one letter of the name of a line's commit, which is then in no commit."""
+    raw = (folder / name).read_bytes().splitlines(keepends=True)[number - 1]
+    place = raw.index(b'"c":"') + 10
+    letter = b"0" if raw[place : place + 1] != b"0" else b"1"
+    _without(folder / name, number, raw[:place] + letter + raw[place + 1 :])
+
+
+async def test_forgetting_a_line_with_a_damaged_commit_name_makes_no_commit_of_that_name(
+    tmp_path: Path,
+) -> None:
+    """It looked like a commit of another copy: a record that lacks a line was merged with itself."""
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("b", 1))
+        await put(store, typed_record("b", 2))
+        await put(store, typed_record("b", 3))
+        await commit(store, Put(typed_record("c", 1, schema="tick")), Delete("b"))
+        assert (await _records(store)).keys() == {"c"}
+    _without(folder / "note.jsonl", 2)
+    _rename_commit(folder, "tick.jsonl", 1)
+    for _ in range(2):
+        shutil.rmtree(folder / ".cache")
+        async with opened(folder) as store:
+            await store.forget(["c"], "tester", None)
+            assert await _records(store) == {}
+    assert (folder / COMMITS).read_bytes().count(b'"seq":4') == 1
+
+
+async def test_a_replaced_line_with_a_damaged_commit_name_stays_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("before", 1))
+        await put(store, typed_record("b", 1), typed_record("a", 1, schema="tick"))
+        await put(store, typed_record("a", 2, schema="tick"))
+    _rename_commit(folder, "tick.jsonl", 1)
+    for gone in ([], ["b"], []):
+        shutil.rmtree(folder / ".cache")
+        async with opened(folder) as store:
+            if gone:
+                await store.forget(gone, "tester", None)
+            assert ("tick.jsonl", 1) in [each[:2] for each in await _damaged(store)]
 
 
 async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:

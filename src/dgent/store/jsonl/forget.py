@@ -74,8 +74,10 @@ class _Removal:
                 self._add_erased(line)
         elif is_forgotten(self._kernel, line):
             self.affected.add(name)
-            self.touched.setdefault(line.c or "", []).append(line)
             self._add_erased(line)
+            # A mark for a commit whose name was edited would look like a commit of another copy.
+            if not parse_line(raw).hand or self._kernel.cache.has_commit(line.c or ""):
+                self.touched.setdefault(line.c or "", []).append(line)
         elif line.c in self.left:
             self.left[line.c].add(line.sum)
 
