@@ -450,6 +450,31 @@ async def test_what_may_be_in_a_line_behind_another_one_is_not_called_erased(tmp
         assert (await store.forget(["d"], "tester", None)).erased
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "killed"])
+async def test_forgetting_erases_a_line_written_by_hand(
+    tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    line = b'{"id":"%s","schema":"note","schema_version":1,"data":{"text":"%s"}}\n'
+    _append(folder, "note.jsonl", line % (b"x", SECRET.encode()) + line % (b"y", b"stays"))
+    with monkeypatch.context() as patched:
+        async with opened(folder) as store:
+            assert await data_of(store, "x") == [{"text": SECRET}]
+            if killed:
+                patched.setattr("dgent.store.jsonl.kernel.JSONLKernel._purge", lambda self, ids: None)
+            assert (await store.forget(["x"], "tester", None)).erased != killed
+    for _ in range(2):
+        async with opened(folder) as store:
+            assert await data_of(store, "x", "y", "a") == [None, {"text": "stays"}, {"n": 1}]
+        assert not _is_left(folder)
+        without_cache(folder)
+    _append(folder, "note.jsonl", line % (b"x", b"again"))
+    async with opened(folder) as store:
+        await store.forget(["a"], "tester", None)
+        assert await data_of(store, "x", "y") == [{"text": "again"}, {"text": "stays"}]
+
+
 def _lose_ends(folder: Path, name: str, *ids: str) -> None:
     """Cut the last letters from the lines of some records, which cannot be read any more."""
     starts = tuple(b'{"id":"%s"' % id.encode() for id in ids)

@@ -72,14 +72,21 @@ class _Removal:
             self._waiting.setdefault(line.c or "", []).append(_WaitingLine(name, line.id, erased))
             if erased:
                 self._add_erased(line)
-        elif is_forgotten(self._kernel, line):
+        elif self._is_forgotten(line):
             self.affected.add(name)
             self._add_erased(line)
             # A mark for a commit whose name was edited would look like a commit of another copy.
-            if not parse_line(raw).hand or self._kernel.cache.has_commit(line.c or ""):
-                self.touched.setdefault(line.c or "", []).append(line)
+            if line.c and (not parse_line(raw).hand or self._kernel.cache.has_commit(line.c)):
+                self.touched.setdefault(line.c, []).append(line)
         elif line.c in self.left:
             self.left[line.c].add(line.sum)
+
+    def _is_forgotten(self, line: RecordLine) -> bool:
+        """Check whether a line is of a forgotten record; one written by hand is if no later one exists."""
+        store = self._kernel.store
+        if line.c is None and store.forgotten_rev(line.id):
+            return store.head(line.id) is None
+        return is_forgotten(self._kernel, line)
 
     def _add_erased(self, line: RecordLine) -> None:
         self._ids.add(line.id)
@@ -127,7 +134,7 @@ class _Removal:
             elif self._is_incomplete(raw, line):
                 goes = line.c in self.commits
             else:
-                goes = is_forgotten(self._kernel, line)
+                goes = self._is_forgotten(line)
             if not goes:
                 yield raw
 
