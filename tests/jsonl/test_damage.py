@@ -20,7 +20,7 @@ from dgent.model.query import Query
 from dgent.store.backend import Declaration, Delete, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.cache import Report
-from dgent.store.jsonl.folder import COMMITS
+from dgent.store.jsonl.folder import COMMITS, SCHEMAS
 from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
 from dgent.store.jsonl.scan import DAMAGED
 from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
@@ -28,6 +28,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.store.jsonl import CheckFolder, check
 from dgent.verbs.store.store import Doctor, doctor
 from tests.jsonl.stores import opened
+from tests.soak import times
 
 SAMPLE = int(os.environ.get("DGENT_DAMAGE", "60"))  # damaged bytes for each way of damaging
 NAMES = ["alder", "birch-tree", "cherry", "dogwood.x", "elm/elm", "fir-fir-fir"]  # no byte makes one another
@@ -421,6 +422,20 @@ async def test_a_replaced_line_that_was_edited_stays_reported_with_its_damaged_c
         assert sorted(each[:3] for each in (await store.check_lines())[0]) == told
 
 
+async def test_a_damaged_commit_proves_that_those_before_it_were_acknowledged(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("b", 1), typed_record("c", 1, schema="tick"))
+        await put(store, typed_record("d", 1), typed_record("a", 2))
+    (folder / COMMITS).write_bytes(b"")
+    _without(folder / "note.jsonl", 3)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert await _records(store) == {"a": {"n": 2}, "b": {"n": 1}, "c": {"n": 1}}
+        assert len(await _damaged(store)) == 3
+
+
 def _rename_commit(folder: Path, name: str, number: int) -> None:
     """Damage one letter of the name of a line's commit, which is then in no commit."""
     raw = (folder / name).read_bytes().splitlines(keepends=True)[number - 1]
@@ -515,3 +530,51 @@ async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: 
     async with opened(folder) as store:
         assert (await _records(store)).keys() == {"before", "next0", "next1", "next2"}
         assert DAMAGED not in {each.kind for each in (await store.check_lines())[0]}
+
+
+def _damage(rng: random.Random, folder: Path) -> None:
+    """Damage a line of a file as disks, editors and merges do."""
+    names = [path for path in sorted(folder.glob("*.jsonl")) if path.name != SCHEMAS and path.stat().st_size]
+    path = rng.choice(names)
+    raw = path.read_bytes().splitlines()
+    number = rng.randrange(len(raw))
+    line, place = raw[number], rng.randrange(1, len(raw[number]))
+    damaged = {
+        "deleted": b"",
+        "cut": line[:place] + b"\n",
+        "flipped": line[:place] + bytes([line[place] ^ 1 << rng.randrange(7)]) + line[place + 1 :] + b"\n",
+        "joined": line,
+        "zeros": bytes(place) + line[place:] + b"\n",
+    }
+    _without(path, number + 1, damaged[rng.choice(list(damaged))])
+
+
+async def _see(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    async with opened(folder) as store:
+        return await _records(store), sorted(each[:3] for each in (await store.check_lines())[0])
+
+
+@pytest.mark.parametrize("seed", range(times(20)))
+async def test_forgetting_in_a_damaged_folder_touches_nothing_else(tmp_path: Path, seed: int) -> None:
+    rng, folder = random.Random(seed), tmp_path / "s"
+    ids = ["a", "b", "aa", "e/1", "e/2"]
+    async with opened(folder, sync="on_close") as store:
+        for _ in range(rng.randint(3, 8)):
+            some = [
+                typed_record(
+                    id, data={"n": rng.randint(0, 9), "of": "a"}, schema=rng.choice(["note", "tick"])
+                )
+                for id in rng.sample(ids, rng.choice([1, 1, 2, 3]))
+            ]
+            await commit(store, *map(Put, some), note=rng.choice([None, "a note"]))
+    for _ in range(rng.choice([1, 1, 2])):
+        _damage(rng, folder)
+    shutil.rmtree(folder / ".cache")
+    before, _ = await _see(folder)
+    gone = rng.sample(ids, rng.choice([1, 2]))
+    async with opened(folder) as store:
+        await store.forget(gone, "tester", None)
+    after = await _see(folder)
+    assert after[0] == {id: data for id, data in before.items() if id not in gone}
+    shutil.rmtree(folder / ".cache")
+    assert await _see(folder) == after

@@ -67,6 +67,13 @@ class Evidence:
         elif not group.lines:
             self._orphans.add(seq)
 
+    def add_damaged(self, group: CommitGroup) -> None:
+        """Take a damaged commit for evidence about others: it was acknowledged, and so has its seq."""
+        seq = group.first.seq
+        if seq is not None:
+            self._names.setdefault(seq, set()).add(group.c)
+            self._last = max(self._last, seq)
+
     def is_damaged(self, group: CommitGroup) -> bool:
         """Check whether an incomplete commit was acknowledged once."""
         if not group.lines:
