@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgent
-from dgent.blocks import Block, Library, errors
+from dgent.blocks import Block, Field, Library, Shape, Template, errors
 from dgent.blocks.history import log
 from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
+from tests.soak import times
 
 TIMES = 8
 
@@ -87,6 +91,168 @@ async def test_edits_made_at_once_merge(lib: Library, rival: Rival) -> None:
     assert await a.text() == await b.text() == "9 two 3 4"
     await asyncio.gather(*(each.append("!") for each in (a, b) for _ in range(TIMES)))
     assert await a.text() == "9 two 3 4" + "!" * 2 * TIMES
+
+
+async def _edit_beside(mine: Block, theirs: Block, *edits: Callable[[], Awaitable[object]]) -> None:
+    """Have the edits of one handle stored, and the history before them compacted, as the other one edits."""
+
+    async def work() -> None:
+        for edit in edits:
+            await edit()
+        await theirs.compact(1)
+
+    before_commit(mine, work)
+
+
+async def test_an_item_is_the_one_that_was_meant_when_the_history_is_compacted_meanwhile(
+    quick: Library,
+) -> None:
+    value = [{"title": title} for title in ("one", "two", "three")]
+    mine = await quick.create("tasks", template="task_list", value=value)
+    theirs = await quick.get("tasks")
+
+    def mix() -> list[Callable[[], Awaitable[object]]]:
+        return [lambda: theirs.move_item(0, 2), *[lambda: theirs.set_item(0, {"priority": 1})] * 4]
+
+    async def titles() -> list[tuple[str, bool]]:
+        return [(each["title"], each["done"]) for each in (await mine.value())["items"]]
+
+    await _edit_beside(mine, theirs, *mix())
+    await mine.set_item(0, {"done": True})
+    assert await titles() == [("two", False), ("three", False), ("one", True)]
+    await _edit_beside(mine, theirs, *mix())
+    await mine.delete_item(-1)
+    assert await titles() == [("three", False), ("two", False)]
+    more = partial(theirs.append, {"title": "x"})
+    await _edit_beside(mine, theirs, partial(theirs.delete_item, 0), *[more] * 4)
+    with pytest.raises(errors.NoMatch):
+        await mine.set_item(0, {"done": True})
+    assert not any(done for _, done in await titles())
+
+
+async def test_a_plain_item_is_the_one_that_was_meant_when_the_history_is_compacted_meanwhile(
+    quick: Library,
+) -> None:
+    mine = await quick.create("words", document="list", value=["one", "two", "three"])
+    theirs = await quick.get("words")
+    await _edit_beside(mine, theirs, *(partial(theirs.insert_item, f"{n}", 0) for n in range(4)))
+    await mine.set_item(1, "2")
+    assert (await mine.value())["items"] == ["3", "2", "1", "0", "one", "2", "three"]
+    await _edit_beside(mine, theirs, *[lambda: theirs.move_item(0, 5)] * 4)
+    with pytest.raises(errors.NoMatch):  # moved: which of the others it is now cannot be proven
+        await mine.delete_item(0)
+    assert len((await mine.value())["items"]) == 7
+
+
+async def test_no_text_is_lost_when_the_history_is_compacted_meanwhile(quick: Library) -> None:
+    mine = await quick.create("notes", text="one\ntwo\nthree\n")
+    theirs = await quick.get("notes")
+    await _edit_beside(mine, theirs, *(partial(theirs.append, f"{n}\n") for n in range(4, 8)))
+    done = await mine.write("one\n2\nthree\n")
+    assert await mine.text() == await theirs.text() == "one\n2\nthree\n4\n5\n6\n7\n"
+    assert (done.added, done.removed, done.size) == (1, 3, 20)
+    await _edit_beside(mine, theirs, lambda: theirs.edit_range(1, 1, ""), *[lambda: theirs.append("!")] * 4)
+    await mine.edit_range(3, 3, "3")
+    assert await mine.text() == "2\n3\n4\n5\n6\n7\n!!!!"
+    await _edit_beside(mine, theirs, *[lambda: theirs.append("?")] * 4)
+    await mine.append(".")
+    assert (await mine.text()).endswith("!!!!????.")
+
+
+async def test_no_item_of_a_field_is_lost_when_the_history_is_compacted_meanwhile(quick: Library) -> None:
+    fields = (Field("tags", "list", items="text"), Field("mood", "counter"), Field("note"))
+    template = Template("facts", Shape("map", fields))
+    mine = await quick.create("facts", template=template, value={"tags": ["a", "b", "c"]})
+    theirs = await quick.get("facts")
+    await _edit_beside(mine, theirs, *(partial(theirs.append_to_field, "tags", each) for each in "defg"))
+    await mine.set_field("tags", ["a", "B", "c"])
+    assert (await mine.value())["tags"] == [*"aBcdefg"]
+    await _edit_beside(mine, theirs, *[partial(theirs.remove_from_field, "tags", 0)] * 4)
+    await mine.remove_from_field("tags", 5)
+    assert (await mine.value())["tags"] == ["e", "g"]
+    await _edit_beside(mine, theirs, *[partial(theirs.increment, "mood")] * 4)
+    await mine.set_field("note", "x")
+    assert (await mine.value())["note"] == "x"
+
+
+ITEM_EDITS = st.tuples(
+    st.sampled_from(["append", "insert_item", "set_item", "move_item", "delete_item"]),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
+LINE_EDITS = st.tuples(
+    st.sampled_from(["append", "edit_range", "write"]), st.integers(0, 3), st.integers(0, 5)
+)
+
+
+KEEPING = st.tuples(st.sampled_from(["append", "insert_item", "finish"]), st.integers(0, 3), st.just(0))
+
+
+@given(KEEPING, st.lists(ITEM_EDITS, min_size=3, max_size=8))
+@settings(max_examples=times(40))
+def test_compacting_meanwhile_changes_no_item(mine: Any, theirs: Any) -> None:
+    async def run(compacted: bool) -> Any:
+        value = [{"title": f"{n}", "priority": 0} for n in range(4)]
+        made = await _run_beside(mine, theirs, compacted, _edit_item, template="task_list", value=value)
+        return made["items"]
+
+    whole, compacted = asyncio.run(run(False)), asyncio.run(run(True))
+    assert sorted(map(repr, whole)) == sorted(map(repr, compacted))
+
+
+@given(LINE_EDITS, st.lists(LINE_EDITS, min_size=3, max_size=8))
+@settings(max_examples=times(40))
+def test_compacting_meanwhile_loses_no_line(mine: Any, theirs: Any) -> None:
+    async def run(compacted: bool) -> Any:
+        text = "".join(f"line {n}\n" for n in range(4))
+        return (await _run_beside(mine, theirs, compacted, _edit_line, text=text))["content"]
+
+    whole, compacted = asyncio.run(run(False)), asyncio.run(run(True))
+    assert sorted(whole) == sorted(compacted)
+
+
+async def _run_beside(mine: Any, theirs: Any, compacted: bool, edit: Any, **fields: Any) -> Any:
+    """Make one edit beside others, which are stored first; the value of the block then."""
+    async with dgent.open("memory:") as u:
+        lib = Library(u, agent="scout")
+        block, other = await lib.create("b", **fields), await lib.get("b")
+
+        async def others() -> None:
+            for each in theirs:
+                await edit(other, *each)
+            if compacted:
+                await other.compact(1)
+
+        before_commit(block, others)
+        await edit(block, *mine)
+        return await block.value()
+
+
+async def _edit_item(block: Block, op: str, place: int, number: int) -> None:
+    count = len((await block.value())["items"])
+    with suppress(errors.NoMatch):  # it was deleted meanwhile
+        if op in ("append", "insert_item"):
+            item = {"title": f"new {number}"}
+            await (block.append(item) if op == "append" else block.insert_item(item, place % (count + 1)))
+        elif op in ("set_item", "finish"):
+            await block.set_item(place, {"priority": number} if op == "set_item" else {"done": True})
+        elif op == "move_item":
+            await block.move_item(place, number % max(count, 1))
+        else:
+            await block.delete_item(place)
+
+
+async def _edit_line(block: Block, op: str, place: int, number: int) -> None:
+    lines = (await block.text()).splitlines(keepends=True)
+    if op == "append" or not lines:
+        await block.append(f"new {number}\n")
+    elif op == "edit_range":
+        await block.edit_range(
+            place % len(lines) + 1, place % len(lines) + 1, f"edited {number}\n" * (number % 3)
+        )
+    else:
+        lines[place % len(lines)] = f"written {number}\n"
+        await block.write("".join(lines))
 
 
 # -- any program of edits, one after the other, against plain values --------------------------------

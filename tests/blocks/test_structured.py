@@ -10,6 +10,7 @@ import pytest
 
 from dgent.blocks import Block, Field, Library, SectionShape, Shape, Template, errors
 from dgent.errors import InputError, VersionConflict
+from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
 
 MANY = Template(
@@ -161,9 +162,13 @@ async def test_two_change_different_fields_of_one_item(lib: Library, rival: Riva
     mine = await lib.create("t", template="task_list", value=[{"title": "sleep"}, {"title": "eat"}])
     theirs = await (await rival()).get("t")
     await theirs.value()
-    await asyncio.gather(
-        mine.set_item(0, {"done": True}), theirs.set_item(0, {"priority": 1}), theirs.move_item(0, 1)
-    )
+
+    async def others() -> None:
+        await theirs.set_item(0, {"priority": 1})
+        await theirs.move_item(0, 1)
+
+    before_commit(mine, others)
+    await mine.set_item(0, {"done": True})
     assert (await mine.value())["items"] == [
         {"title": "eat", "done": False, "priority": 3},
         {"title": "sleep", "done": True, "priority": 1},

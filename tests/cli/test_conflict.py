@@ -15,6 +15,8 @@ def test_a_conflict_fails_check_and_doctor_until_it_is_settled(dgent_: Terminal)
     checked = dgent_("jsonl", "check", str(folder), "--json")
     assert checked.code == 1 and "dgent jsonl settle a" in checked.data["conflicts"][0]["hint"]
     assert checked.data["conflicts"][0]["fields"] == ["n"]
+    shown = dgent_("jsonl", "check", str(folder)).out
+    assert "'a' was changed in two copies in n" in shown and shown.endswith("not healthy\n")
     examined = dgent_(*store, "doctor")
     assert examined.code == 1 and "dgent jsonl settle a" in examined.out
     assert dgent_(*store, "jsonl", "settle", "a").code == 0

@@ -17,8 +17,10 @@ import pytest
 import dgent
 from dgent.errors import Conflict, DgentError
 from dgent.model.query import Query
-from dgent.store.backend import Declaration, Keep, Put
+from dgent.store.backend import Declaration, Delete, Keep, Put
 from dgent.store.jsonl.backend import JSONLBackend
+from dgent.store.jsonl.cache import Report
+from dgent.store.jsonl.folder import COMMITS, SCHEMAS
 from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, parse_line, seal_line
 from dgent.store.jsonl.scan import DAMAGED
 from dgent.testing.contract import STORED, commit, delete, put, record, typed_record
@@ -26,6 +28,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.store.jsonl import CheckFolder, check
 from dgent.verbs.store.store import Doctor, doctor
 from tests.jsonl.stores import opened
+from tests.soak import times
 
 SAMPLE = int(os.environ.get("DGENT_DAMAGE", "60"))  # damaged bytes for each way of damaging
 NAMES = ["alder", "birch-tree", "cherry", "dogwood.x", "elm/elm", "fir-fir-fir"]  # no byte makes one another
@@ -222,6 +225,11 @@ async def _many(folder: Path, files: int) -> None:
         await put(store, *(typed_record(f"r{n}", n, schema=schemas[n % files]) for n in range(20)))
 
 
+async def _damaged(store: JSONLBackend) -> list[Report]:
+    """The reports of lines of damaged commits."""
+    return [each for each in (await store.check_lines())[0] if each.kind == DAMAGED]
+
+
 def _without(path: Path, number: int, instead: bytes = b"") -> None:
     """Take a line out of a file, or put something else in its place."""
     lines = path.read_bytes().splitlines(keepends=True)
@@ -313,6 +321,165 @@ async def test_a_damaged_commit_is_accepted_or_dropped(tmp_path: Path, files: in
         assert (await store.check_lines())[0] == []
 
 
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "anew"])
+@pytest.mark.parametrize("files", [1, 2])
+async def test_forgetting_a_record_of_a_damaged_commit_does_not_accept_it(
+    tmp_path: Path, files: int, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, files)
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    _without(folder / "note.jsonl", 4)
+    lost = json.loads(raw[3])["id"]
+    names = [f"r{n}" for n in range(20) if f"r{n}" != lost]
+    async with opened(folder) as store:
+        assert len(await _damaged(store)) == 19
+        await store.forget(names[:3], "tester", None)
+        await store.forget(names[3:4], "tester", None)
+        assert len(await _damaged(store)) == 15
+    if not cached:
+        shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        told = await _damaged(store)
+        assert len(told) == 15
+        assert cached or "only 15 of 16 lines" in told[0].text
+        assert (await _records(store)).keys() == {"before", *names[4:]}
+        with pytest.raises(Conflict, match="damaged"):
+            await store.rewrite(history=True)
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    with open(twin / "note.jsonl", "ab") as file:
+        file.write(raw[3])
+    async with opened(twin) as store:
+        assert (await _records(store)).keys() == {"before", lost, *names[4:]}
+        assert (await store.check_lines())[0] == []
+    async with opened(folder) as store:
+        assert await store.settle_damaged(accept=True) == 1
+        assert (await store.check_lines())[0] == []
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert (await _records(store)).keys() == {"before", *names[4:]}
+        assert (await store.check_lines())[0] == []
+
+
+@pytest.mark.parametrize("rest", [0, 1, 18])
+async def test_forgetting_a_record_of_a_commit_with_a_damaged_mark_does_not_accept_it(
+    tmp_path: Path, rest: int
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 2)
+    marks = (folder / COMMITS).read_bytes().splitlines(keepends=True)
+    _without(folder / COMMITS, len(marks), marks[-1][:-9] + b"\n")
+    shutil.rmtree(folder / ".cache")
+    gone, left = ([f"r{n}" for n in numbers] for numbers in (range(20 - rest), range(20 - rest, 20)))
+    for _ in range(2):
+        async with opened(folder) as store:
+            if gone:
+                await store.forget(gone, "tester", None)
+            assert (await _records(store)).keys() == {"before", *left}
+            assert len(await _damaged(store)) == rest
+        shutil.rmtree(folder / ".cache")
+        gone = []
+
+
+@pytest.mark.parametrize("way", ["forget", "compact"])
+async def test_a_line_that_cannot_be_applied_stays_reported_when_files_are_rewritten(
+    tmp_path: Path, way: str
+) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("b", 1))
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    _without(folder / "note.jsonl", 2, raw[1].replace(b'"schema_version":1', b'"schema_version":0'))
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        if way == "forget":
+            await store.forget(["a"], "tester", None)
+        else:
+            await store.rewrite(history=True)
+        assert {each.kind for each in (await store.check_lines())[0]} == {"bad line", "edited by hand"}
+        assert (await _records(store)).keys() == ({"a"} if way == "compact" else set())
+
+
+async def test_a_replaced_line_that_was_edited_stays_reported_with_its_damaged_commit(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "s"
+    await _many(folder, 1)
+    async with opened(folder) as store:
+        await put(store, typed_record("r5", 100))
+    raw = (folder / "note.jsonl").read_bytes().splitlines(keepends=True)
+    edited = next(number for number, line in enumerate(raw, 1) if line.startswith(b'{"id":"r5"'))
+    _without(folder / "note.jsonl", edited, raw[edited - 1].replace(b'"n":5}', b'"n":6}'))
+    _without(folder / "note.jsonl", 2 if edited != 2 else 3)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        await store.forget(["before"], "tester", None)
+        told = sorted(each[:3] for each in (await store.check_lines())[0])
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert sorted(each[:3] for each in (await store.check_lines())[0]) == told
+
+
+async def test_a_damaged_commit_proves_that_those_before_it_were_acknowledged(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", 1))
+        await put(store, typed_record("b", 1), typed_record("c", 1, schema="tick"))
+        await put(store, typed_record("d", 1), typed_record("a", 2))
+    (folder / COMMITS).write_bytes(b"")
+    _without(folder / "note.jsonl", 3)
+    shutil.rmtree(folder / ".cache")
+    async with opened(folder) as store:
+        assert await _records(store) == {"a": {"n": 2}, "b": {"n": 1}, "c": {"n": 1}}
+        assert len(await _damaged(store)) == 3
+
+
+def _rename_commit(folder: Path, name: str, number: int) -> None:
+    """Damage one letter of the name of a line's commit, which is then in no commit."""
+    raw = (folder / name).read_bytes().splitlines(keepends=True)[number - 1]
+    place = raw.index(b'"c":"') + 10
+    letter = b"0" if raw[place : place + 1] != b"0" else b"1"
+    _without(folder / name, number, raw[:place] + letter + raw[place + 1 :])
+
+
+async def test_forgetting_a_line_with_a_damaged_commit_name_makes_no_commit_of_that_name(
+    tmp_path: Path,
+) -> None:
+    """It looked like a commit of another copy: a record that lacks a line was merged with itself."""
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("b", 1))
+        await put(store, typed_record("b", 2))
+        await put(store, typed_record("b", 3))
+        await commit(store, Put(typed_record("c", 1, schema="tick")), Delete("b"))
+        assert (await _records(store)).keys() == {"c"}
+    _without(folder / "note.jsonl", 2)
+    _rename_commit(folder, "tick.jsonl", 1)
+    for _ in range(2):
+        shutil.rmtree(folder / ".cache")
+        async with opened(folder) as store:
+            await store.forget(["c"], "tester", None)
+            assert await _records(store) == {}
+    assert (folder / COMMITS).read_bytes().count(b'"seq":4') == 1
+
+
+async def test_a_replaced_line_with_a_damaged_commit_name_stays_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("before", 1))
+        await put(store, typed_record("b", 1), typed_record("a", 1, schema="tick"))
+        await put(store, typed_record("a", 2, schema="tick"))
+    _rename_commit(folder, "tick.jsonl", 1)
+    for gone in ([], ["b"], []):
+        shutil.rmtree(folder / ".cache")
+        async with opened(folder) as store:
+            if gone:
+                await store.forget(gone, "tester", None)
+            assert ("tick.jsonl", 1) in [each[:2] for each in await _damaged(store)]
+
+
 async def test_a_line_that_comes_back_makes_its_commit_whole(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     await _many(folder, 2)
@@ -363,3 +530,51 @@ async def test_what_was_cut_off_never_counts_however_often_it_is_read(tmp_path: 
     async with opened(folder) as store:
         assert (await _records(store)).keys() == {"before", "next0", "next1", "next2"}
         assert DAMAGED not in {each.kind for each in (await store.check_lines())[0]}
+
+
+def _damage(rng: random.Random, folder: Path) -> None:
+    """Damage a line of a file as disks, editors and merges do."""
+    names = [path for path in sorted(folder.glob("*.jsonl")) if path.name != SCHEMAS and path.stat().st_size]
+    path = rng.choice(names)
+    raw = path.read_bytes().splitlines()
+    number = rng.randrange(len(raw))
+    line, place = raw[number], rng.randrange(1, len(raw[number]))
+    damaged = {
+        "deleted": b"",
+        "cut": line[:place] + b"\n",
+        "flipped": line[:place] + bytes([line[place] ^ 1 << rng.randrange(7)]) + line[place + 1 :] + b"\n",
+        "joined": line,
+        "zeros": bytes(place) + line[place:] + b"\n",
+    }
+    _without(path, number + 1, damaged[rng.choice(list(damaged))])
+
+
+async def _see(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    async with opened(folder) as store:
+        return await _records(store), sorted(each[:3] for each in (await store.check_lines())[0])
+
+
+@pytest.mark.parametrize("seed", range(times(20)))
+async def test_forgetting_in_a_damaged_folder_touches_nothing_else(tmp_path: Path, seed: int) -> None:
+    rng, folder = random.Random(seed), tmp_path / "s"
+    ids = ["a", "b", "aa", "e/1", "e/2"]
+    async with opened(folder, sync="on_close") as store:
+        for _ in range(rng.randint(3, 8)):
+            some = [
+                typed_record(
+                    id, data={"n": rng.randint(0, 9), "of": "a"}, schema=rng.choice(["note", "tick"])
+                )
+                for id in rng.sample(ids, rng.choice([1, 1, 2, 3]))
+            ]
+            await commit(store, *map(Put, some), note=rng.choice([None, "a note"]))
+    for _ in range(rng.choice([1, 1, 2])):
+        _damage(rng, folder)
+    shutil.rmtree(folder / ".cache")
+    before, _ = await _see(folder)
+    gone = rng.sample(ids, rng.choice([1, 2]))
+    async with opened(folder) as store:
+        await store.forget(gone, "tester", None)
+    after = await _see(folder)
+    assert after[0] == {id: data for id, data in before.items() if id not in gone}
+    shutil.rmtree(folder / ".cache")
+    assert await _see(folder) == after

@@ -15,6 +15,8 @@ import pytest
 import dgent
 from dgent import clock
 from dgent.blocks import Block, Library
+from dgent.doors.cli.render import draw
+from dgent.doors.cli.style import Paint
 from dgent.store.backend import Put
 from dgent.store.jsonl.folder import COMMITS
 from dgent.store.jsonl.git import merge_files
@@ -22,6 +24,8 @@ from dgent.store.jsonl.line import CommitMark, parse_line, seal
 from dgent.store.jsonl.scan import INCOMPLETE
 from dgent.store.jsonl.validate import HASH_BYTES
 from dgent.testing.contract import commit, put, typed_record
+from dgent.verbs.context import Context
+from dgent.verbs.store.jsonl import CheckFolder, check
 from tests.jsonl.stores import data_of, odd, opened, texts_of_blocks, without_cache
 
 SECRET = "hunter2-very-secret"
@@ -329,6 +333,40 @@ async def test_an_incomplete_commit_is_dropped_when_asked(tmp_path: Path, cached
 
 
 @cached
+async def test_a_check_reports_an_incomplete_commit_and_how_to_remove_it(
+    tmp_path: Path, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    await _interrupt(folder, _put_both, cached)
+    found = await check(Context(), CheckFolder(folder=str(folder)))
+    assert found.healthy  # nothing that was acknowledged is missing
+    assert [(each.file, each.level, each.kind) for each in found.odd] == [
+        ("note.jsonl", "warning", INCOMPLETE),
+        ("tick.jsonl", "warning", INCOMPLETE),
+    ]
+    assert all("doctor --damaged drop" in each.hint for each in found.odd)
+    shown = "\n".join(draw(found, Paint(False)))
+    assert "warning note.jsonl:3: incomplete commit" in shown
+    assert shown.endswith("healthy; 2 warnings") and shown.count("doctor --damaged drop") == 1
+
+
+async def test_a_check_reports_nothing_while_another_one_is_writing(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    async with opened(folder) as writer, opened(folder) as checker:
+
+        async def write() -> None:
+            for number in range(40):
+                await put(writer, typed_record("a", number), typed_record("b", number, schema="tick"))
+
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            assert await odd(checker) == []
+        await writing
+
+
+@cached
 async def test_a_mark_that_was_cut_off_goes_with_its_commit(tmp_path: Path, cached: bool) -> None:
     """It holds the note of the commit."""
     folder = tmp_path / "s"
@@ -396,6 +434,125 @@ async def test_what_may_be_in_an_unreadable_line_is_not_called_erased(
         assert SECRET.encode() in (folder / "note.jsonl").read_bytes()
         assert (await store.forget(["known"], "tester", None)).erased
     assert not _is_left(folder)
+
+
+async def test_what_may_be_in_a_line_behind_another_one_is_not_called_erased(tmp_path: Path) -> None:
+    """A newline was lost: what follows may be of a record that nobody knows."""
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    _append(folder, "note.jsonl", b'{"id":"a","rev":2,"data":{"id":"z"}{"id":"unknown","rev":1,"data":{}}\n')
+    async with opened(folder) as store:
+        assert not (await store.forget(["c"], "tester", None)).erased
+    raw = (folder / "note.jsonl").read_bytes()
+    (folder / "note.jsonl").write_bytes(raw.replace(b'"unknown"', b'"b"'))
+    async with opened(folder) as store:
+        await put(store, typed_record("d", 1))
+        assert (await store.forget(["d"], "tester", None)).erased
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "killed"])
+async def test_forgetting_erases_a_line_written_by_hand(
+    tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    line = b'{"id":"%s","schema":"note","schema_version":1,"data":{"text":"%s"}}\n'
+    _append(folder, "note.jsonl", line % (b"x", SECRET.encode()) + line % (b"y", b"stays"))
+    with monkeypatch.context() as patched:
+        async with opened(folder) as store:
+            assert await data_of(store, "x") == [{"text": SECRET}]
+            if killed:
+                patched.setattr("dgent.store.jsonl.kernel.JSONLKernel._purge", lambda self, ids: None)
+            assert (await store.forget(["x"], "tester", None)).erased != killed
+    for _ in range(2):
+        async with opened(folder) as store:
+            assert await data_of(store, "x", "y", "a") == [None, {"text": "stays"}, {"n": 1}]
+        assert not _is_left(folder)
+        without_cache(folder)
+    _append(folder, "note.jsonl", line % (b"x", b"again"))
+    async with opened(folder) as store:
+        await store.forget(["a"], "tester", None)
+        assert await data_of(store, "x", "y") == [{"text": "again"}, {"text": "stays"}]
+
+
+def _lose_ends(folder: Path, name: str, *ids: str) -> None:
+    """Cut the last letters from the lines of some records, which cannot be read any more."""
+    starts = tuple(b'{"id":"%s"' % id.encode() for id in ids)
+    lines = (folder / name).read_bytes().splitlines()
+    cut = (line[:-9] if line.startswith(starts) else line for line in lines)
+    (folder / name).write_bytes(b"".join(line + b"\n" for line in cut))
+
+
+@cached
+async def test_unreadable_lines_of_other_records_stay(tmp_path: Path, cached: bool) -> None:
+    """A short id is in almost every text, and in data of others."""
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("a", data={"n": 1, "text": SECRET}))
+        for id in ("b", "aa", "a/x", "x/a"):
+            await put(store, typed_record(id, data={"n": 1, "text": "a banana", "of": "a", "more": ["a"]}))
+        await put(store, *(typed_record(id, 2) for id in ("a", "b", "aa", "a/x", "x/a")))
+    _lose_ends(folder, "note.jsonl", "b", "aa", "a/x", "x/a")
+    _append(folder, "note.jsonl", b"<<<<<<< a\n>>>>>>> a\n\0\0\0\n")
+    if not cached:
+        without_cache(folder)
+    before = (folder / "note.jsonl").read_bytes().splitlines()
+    async with opened(folder) as store:
+        await store.forget(["a"], "tester", None)
+    after = (folder / "note.jsonl").read_bytes().splitlines()
+    assert [line for line in before if not line.startswith(b'{"id":"a",')] == after
+
+
+@cached
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":"a","rev":2,"data":{"text":"%s"',
+        b'{ "id" : "a", "rev": 2, "data": {"text": "%s"} "n": 1}',
+        b'{"id":"\\u0061","rev":2,"data":{"text":"%s"',
+        b'{"id":"b","rev":2,"data":{"n"{"id":"a","rev":2,"data":{"text":"%s"}}',
+        b'{"ie":"a","rev":2,"data":{"text":"%s"}}',
+        b'\0\0\0:"a","rev":2,"data":{"text":"%s"}}',
+        b'"a","rev":2,"data":{"text":"%s"}}',
+    ],
+    ids=["cut", "by hand", "escaped", "joined", "key", "zeros", "start lost"],
+)
+async def test_an_unreadable_line_of_a_forgotten_record_goes(
+    tmp_path: Path, line: bytes, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    await _put_first(folder)
+    _append(folder, "note.jsonl", line % SECRET.encode() + b"\n")
+    if not cached:
+        without_cache(folder)
+    async with opened(folder) as store:
+        assert (await store.forget(["a"], "tester", None)).erased
+        assert await odd(store) == []
+    assert not _is_left(folder)
+
+
+@cached
+@pytest.mark.parametrize("mark", ["named", "touched", "other"])
+async def test_an_unreadable_mark_goes_if_it_may_be_about_a_forgotten_record(
+    tmp_path: Path, mark: str, cached: bool
+) -> None:
+    folder = tmp_path / "s"
+    async with opened(folder) as store:
+        await put(store, typed_record("aa", 1), typed_record("b", 1, schema="tick"))
+        put_both = Put(typed_record("aa", 2)), Put(typed_record("b", 2, schema="tick"))
+        await commit(store, *put_both, note=f"a note about {SECRET}")
+        await put(store, typed_record("c", 1))
+    marks = (folder / COMMITS).read_bytes().splitlines()
+    broken = marks[-1][:-9] + (b',"past":[[0,"aa","put",1]]' if mark == "named" else b"")
+    (folder / COMMITS).write_bytes(b"".join(line + b"\n" for line in [*marks[:-1], broken]))
+    if not cached:
+        without_cache(folder)
+    async with opened(folder) as store:
+        assert await data_of(store, "aa", "b") == [{"n": 2}, {"n": 2}]
+        if mark == "other":
+            await put(store, typed_record("a", 1))
+        await store.forget(["a" if mark == "other" else "aa"], "tester", None)
+    assert _is_left(folder) == (mark == "other")
 
 
 async def test_a_line_of_an_incomplete_commit_that_was_edited_by_hand_stays(tmp_path: Path) -> None:

@@ -49,10 +49,6 @@ class View:
         return self.text
 
 
-class _OutdatedEdit(VersionConflict):
-    """The edit builds on history that is gone, and must be made again."""
-
-
 class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
@@ -413,11 +409,11 @@ class Block(Editable):
             await log.catch_up()
             try:
                 return await self._attempt_edit(edit, author, permission)
-            except (InputError, VersionConflict) as error:
+            except (InputError, VersionConflict):
                 # The header in memory may be out of date: read it again before the edit fails.
                 known = self._header.rev
                 await self._renew(permission)
-                if self._header.rev == known and not isinstance(error, _OutdatedEdit):
+                if self._header.rev == known:
                     raise
                 await log.refresh_locked()
                 return await self._attempt_edit(edit, author, permission)
@@ -429,11 +425,8 @@ class Block(Editable):
             before, size = self._measure(log.document)
             items = measure(self.shape, log.document)
             edit.change(log.document)
-            update = log.document.take_update()
-            if not update:
-                return log.tail[-1]
-            tally = log.document.tally()
-            while True:
+            update, tally = log.document.take_update(), log.document.tally()
+            while update:
                 after, length = self._measure(log.document)
                 self._check_limit(size, length)
                 check_growth(items, measure(self.shape, log.document))
@@ -453,9 +446,13 @@ class Block(Editable):
                         with suppress(DgentError):
                             await permission.renew()
                     return done
-                if not await log.rebase(update):
-                    raise _OutdatedEdit("the history was compacted meanwhile", id=self.id)
+                edited = log.document
+                is_kept = await log.rebase(update)
                 self._check_expected(edit.expect)
+                if not is_kept:
+                    edit.repeat(edited, log.document)
+                    update, tally = log.document.take_update(), log.document.tally()
+            return log.tail[-1]
         except BaseException:
             log.forget()  # the document in memory differs from what is stored
             raise

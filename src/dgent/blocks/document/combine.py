@@ -243,3 +243,10 @@ def remove_redacted(document: Document, others: Sequence[Document]) -> bool:
             elements = [(id, _take_blanks(value, there.get(id))) for id, value in elements]
         document.write_elements(name, kind, elements)
     return True
+
+
+def merge_sequence(document: Document, other: Document, name: str) -> None:
+    """Merge into a text, or a list whose items stay in order, what was edited in another copy of it."""
+    kind = other.roots()[name]
+    mine, theirs = (_Sequence.read(each, name, kind) for each in (document, other))
+    document.write_elements(name, kind, mine.join(theirs).elements)

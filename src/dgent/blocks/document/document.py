@@ -352,6 +352,8 @@ class Document:
         inner = self._sequence(name, kind)
         if length:
             inner.delete(start, length)
+        if kind == "Text":
+            self._came, self._went = self._came + len(values), self._went + length
         for place, value in enumerate(values, start):
             if kind == "MovableList" and isinstance(value, dict):
                 self.insert_map(place, value, name)
@@ -481,6 +483,15 @@ class Document:
         if not isinstance(found, loro.LoroMap):
             raise errors.NoMatch(f"the item at {place} has no fields")
         id: Any = found.id
+        return f"{id.counter}@{id.peer}"
+
+    def item_id(self, place: int, name: str = ITEMS) -> str:
+        """Return the id of an item: of one with fields its key, of any other an id that moving it changes."""
+        inner: Any = self._doc.get_movable_list(name)
+        if isinstance(getattr(inner.get(place), "container", None), loro.LoroMap):
+            return self.item_key(place, name)
+        self._doc.commit()
+        id = inner.get_cursor(place, loro.Side.Middle).id
         return f"{id.counter}@{id.peer}"
 
     def item_fields(self, key: str) -> dict[str, Any] | None:

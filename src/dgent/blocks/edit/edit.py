@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from dgent.blocks import errors
+from dgent.blocks.document.combine import merge_sequence
 from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Shape, container
 
@@ -17,7 +19,8 @@ class Edit(msgspec.Struct, frozen=True):
     """A change of a document, and what the version that it becomes says about it.
 
     `op` is its name in the history; `operation` names the permission it needs: append, overwrite or
-    delete. With `expect` it is refused on any other version. `node` is the version that it goes back to.
+    delete. With `expect` it is refused on any other version. `node` is the version that it goes back to,
+    `sequence` the text or list field that it writes, other than at the end.
     """
 
     op: str
@@ -27,10 +30,21 @@ class Edit(msgspec.Struct, frozen=True):
     message: str = ""
     expect: int | None = None
     node: int | None = None
+    sequence: str = ""
 
     def sign(self, by: str | None, message: str, expect: int | None = None) -> Edit:
         """Return the edit with its author, its message and the version that it expects."""
-        return Edit(self.op, self.operation, self.change, by, message, expect)
+        return replace(self, by=by, message=message, expect=expect)
+
+    def repeat(self, edited: Document, current: Document) -> None:
+        """Make the edit of a document in a later state of it, which lost the history that the edit builds on.
+
+        It keeps what was stored in between: letters and items are known by the operations that brought them.
+        """
+        if self.sequence:
+            merge_sequence(current, edited, self.sequence)
+        else:
+            self.change(current)
 
 
 class Part(msgspec.Struct, frozen=True):

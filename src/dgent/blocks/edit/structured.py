@@ -46,7 +46,7 @@ def _write_field(op: str, part: Part, field: Field, value: Any) -> Edit:
         else:
             document.set_field(field.name, value, fields)
 
-    return Edit(op, "overwrite", change)
+    return Edit(op, "overwrite", change, sequence=where if field.type == "list" else "")
 
 
 def append_to_field(part: Part, name: str, value: Any) -> Edit:
@@ -63,10 +63,10 @@ def append_to_field(part: Part, name: str, value: Any) -> Edit:
 def remove_from_field(part: Part, name: str, place: int) -> Edit:
     """Build the edit that removes the item at a place of a list field."""
     field = _list_field(part, name, "remove_from_field")
-    where = field_container(part.section, field)
+    item = _Item(place, field_container(part.section, field))
 
     def change(document: Document) -> None:
-        document.delete_item(_check_index(place, document.count_items(where)), where)
+        document.delete_item(item.find(document), item.list)
 
     return Edit("remove_from_field", "delete", change)
 
@@ -112,10 +112,11 @@ def insert_item(part: Part, value: Any, place: int | None = None) -> Edit:
     """Build the edit that inserts an item into a list, at the end when `place` is not given."""
     part.require_kind("list", "insert_item")
     wanted, name = validate.check_record(part.shape, value), part.body
+    target = None if place is None else _Target(place)
 
     def change(document: Document) -> None:
         count = document.count_items(name)
-        where = count if place is None else _check_index(place, count + 1)
+        where = count if target is None else target.find(count + 1)
         if part.shape.fields:
             document.insert_map(where, wanted, name)
         else:
@@ -127,11 +128,11 @@ def insert_item(part: Part, value: Any, place: int | None = None) -> Edit:
 def set_item(part: Part, place: int, value: Any) -> Edit:
     """Build the edit that replaces an item; of one with fields only the given fields."""
     part.require_kind("list", "set_item")
-    shape, name = part.shape, part.body
+    shape, name, item = part.shape, part.body, _Item(place, part.body)
     wanted = validate.check_mapping(value) if shape.fields else validate.check_record(shape, value)
 
     def change(document: Document) -> None:
-        where = _check_index(place, document.count_items(name))
+        where = item.find(document)
         if shape.fields:
             before = document.items(name)[where]
             document.set_item_fields(where, validate.check_change(shape, before, wanted), name)
@@ -144,11 +145,11 @@ def set_item(part: Part, place: int, value: Any) -> Edit:
 def move_item(part: Part, place: int, to: int) -> Edit:
     """Build the edit that moves an item of a list to another place."""
     part.require_kind("list", "move_item")
-    name = part.body
+    item, target = _Item(place, part.body), _Target(to)
 
     def change(document: Document) -> None:
-        count = document.count_items(name)
-        document.move_item(_check_index(place, count), _check_index(to, count), name)
+        where = item.find(document)
+        document.move_item(where, target.find(document.count_items(item.list)), item.list)
 
     return Edit("move_item", "overwrite", change)
 
@@ -156,12 +157,50 @@ def move_item(part: Part, place: int, to: int) -> Edit:
 def delete_item(part: Part, place: int) -> Edit:
     """Build the edit that removes an item of a list."""
     part.require_kind("list", "delete_item")
-    name = part.body
+    item = _Item(place, part.body)
 
     def change(document: Document) -> None:
-        document.delete_item(_check_index(place, document.count_items(name)), name)
+        document.delete_item(item.find(document), item.list)
 
     return Edit("delete_item", "delete", change)
+
+
+class _Item:
+    """The item that an edit means: the one at a place when the edit is first made.
+
+    An edit that is made again, because the history it built on was compacted, finds the same one.
+    """
+
+    def __init__(self, place: int, list: str) -> None:
+        self.list = list
+        self._place, self._id = place, ""
+
+    def find(self, document: Document) -> int:
+        """Return the place of the item in a document; raises NoMatch when it is not there."""
+        count = document.count_items(self.list)
+        if not self._id:
+            where = _check_index(self._place, count)
+            self._id = document.item_id(where, self.list)
+            return where
+        for where in range(count):
+            if document.item_id(where, self.list) == self._id:
+                return where
+        raise errors.NoMatch(
+            f"the item at {self._place} was moved or removed meanwhile", hint="read the block again"
+        )
+
+
+class _Target:
+    """The place that an edit puts an item at; the last one, if there are fewer when it is made again."""
+
+    def __init__(self, place: int) -> None:
+        self._place, self._found = place, -1
+
+    def find(self, count: int) -> int:
+        """Return the place among `count`; raises NoMatch when it was not valid at first."""
+        if self._found < 0:
+            self._found = _check_index(self._place, count)
+        return min(self._found, count - 1)
 
 
 def _check_index(place: object, count: int) -> int:

@@ -32,7 +32,7 @@ def write(part: Part, text: object) -> Edit:
     """Build the edit that replaces all of a text; parts that stay the same are not rewritten."""
     part.require_kind("text", "write")
     wanted, name = check_text(text), part.body
-    return Edit("write", "overwrite", lambda document: document.write(wanted, name))
+    return Edit("write", "overwrite", lambda document: document.write(wanted, name), sequence=name)
 
 
 def replace(part: Part, old: object, new: object, which: str | int, regex: bool) -> Edit:
@@ -45,7 +45,7 @@ def replace(part: Part, old: object, new: object, which: str | int, regex: bool)
         for start, length, text in reversed(found):
             document.splice(start, length, text, name)
 
-    return Edit("replace", "overwrite", change)
+    return Edit("replace", "overwrite", change, sequence=name)
 
 
 def edit_range(part: Part, start: int, end: int, text: object) -> Edit:
@@ -62,7 +62,7 @@ def edit_range(part: Part, start: int, end: int, text: object) -> Edit:
         tail = "\n" if wanted and not wanted.endswith("\n") and old.endswith("\n") else ""
         document.splice(first, len(old), wanted + tail, name)
 
-    return Edit("edit_range", "overwrite", change)
+    return Edit("edit_range", "overwrite", change, sequence=name)
 
 
 def patch(part: Part, patch: object) -> Edit:
@@ -73,7 +73,7 @@ def patch(part: Part, patch: object) -> Edit:
     def change(document: Document) -> None:
         document.write(apply_patch(document.text(name), wanted), name)
 
-    return Edit("patch", "overwrite", change)
+    return Edit("patch", "overwrite", change, sequence=name)
 
 
 def _places(

@@ -140,7 +140,7 @@ class VersionLog:
         """Merge the versions of others below an update of this document that is not stored yet.
 
         False when the update builds on history that was compacted meanwhile: then the edit must be made
-        again.
+        again, in the document that was loaded.
         """
         if not self._loaded or not await self._read_newer():
             self.forget()
@@ -148,6 +148,8 @@ class VersionLog:
             try:
                 self.document.merge(update)
             except errors.DocumentCorrupt:
+                self.forget()  # the update waits in the document for what it builds on
+                await self._load()
                 return False
         return True
 

@@ -89,6 +89,7 @@ _DRAWINGS: dict[str, str] = {
     "RecordCount": "record.draw_count",
     "Backup": "store.draw_backup",
     "Examination": "store.draw_examination",
+    "FolderCheck": "store.draw_folder_check",
     "Exported": "store.draw_export",
     "ForgetResult": "store.draw_erasure",
     "Imported": "store.draw_import",

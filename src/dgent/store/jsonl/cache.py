@@ -459,6 +459,10 @@ class Cache:
         found = self.ask("SELECT seq FROM commits WHERE cid = ?", c)
         return found[0][0] if found else self.find_mark_seq(c)
 
+    def has_commit(self, c: str) -> bool:
+        """Check whether a commit is in the log, or a line of it counts; scans all of both."""
+        return self.seq_of(c) is not None or bool(self.ask("SELECT 1 FROM j_line WHERE c = ? LIMIT 1", c))
+
     def commit_of(self, seq: int) -> str | None:
         """Return the commit that has a seq in this copy."""
         found = self.ask("SELECT cid FROM commits WHERE seq = ?", seq)

@@ -19,7 +19,7 @@ from dgent import clock
 from dgent.store.jsonl import folder
 from dgent.store.jsonl.line import CommitMark, RecordLine, parse_line, previous_sums, seal
 from dgent.store.jsonl.rewrite import FileRewrite
-from dgent.store.jsonl.scan import FileScan, parse_file
+from dgent.store.jsonl.scan import FileScan, ScannedLine, parse_file
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
@@ -67,6 +67,13 @@ class Evidence:
         elif not group.lines:
             self._orphans.add(seq)
 
+    def add_damaged(self, group: CommitGroup) -> None:
+        """Take a damaged commit for evidence about others: it was acknowledged, and so has its seq."""
+        seq = group.first.seq
+        if seq is not None:
+            self._names.setdefault(seq, set()).add(group.c)
+            self._last = max(self._last, seq)
+
     def is_damaged(self, group: CommitGroup) -> bool:
         """Check whether an incomplete commit was acknowledged once."""
         if not group.lines:
@@ -78,7 +85,7 @@ class Evidence:
         if group.mark is not None:
             return True
         first: RecordLine = group.lines[0].read.line
-        if any(self._followed.get(found.read.sum, set()) - {group.c} for found in group.lines):
+        if any(self._is_followed(found) for found in group.lines):
             return True
         if first.n and _lacks_earlier(group):
             return True
@@ -89,6 +96,11 @@ class Evidence:
         return (
             self._has_damaged_mark(group, first.seq) if first.n == 0 else self._has_damaged_next_line(group)
         )
+
+    def _is_followed(self, found: ScannedLine) -> bool:
+        """Check whether a line of another commit replaces a line, which may have been edited since."""
+        sums = {found.read.sum, found.read.line.sum or ""}
+        return any(self._followed.get(each, set()) - {found.read.line.c} for each in sums)
 
     def _is_seq_taken(self, seq: int, c: str) -> bool:
         known = self._kernel.cache.commit_of(seq)

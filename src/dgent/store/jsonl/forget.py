@@ -16,19 +16,21 @@ from dgent.store.jsonl.damage import mark_of
 from dgent.store.jsonl.folder import StoreFolder
 from dgent.store.jsonl.line import CommitMark, RecordLine, parse_line, seal, strip_line
 from dgent.store.jsonl.rewrite import FileRewrite
-from dgent.store.jsonl.scan import BAD, CUT, parse_file
+from dgent.store.jsonl.scan import BAD, CUT, is_marker, parse_file
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
 
-_ID = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*")')
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+_FIRST_ID = re.compile(rb"\{\s*" + _ID.pattern)
+_LINE = re.compile(_FIRST_ID.pattern + rb'\s*,\s*"rev"')
 
 
 def purge(kernel: JSONLKernel, ids: Sequence[str]) -> None:
     """Remove every line of forgotten records, and lines that do not count and may hold some of their text.
 
     These are incomplete commits about one of the records, or about the block that it is part of, and
-    unreadable lines that name one of `ids` or of the ids in removed lines.
+    unreadable lines of a record with one of `ids` or of the ids in removed lines, as far as can be known.
     """
     found = _Removal(kernel, ids)
     kernel.cache.remove_incomplete(found.commits)
@@ -47,6 +49,8 @@ class _Removal:
         self._kernel = kernel
         self._incomplete = kernel.cache.incomplete_commits()
         self.touched: dict[str, list[RecordLine]] = {}  # lines of forgotten records, by commit
+        # The lines of damaged commits that stay, by commit.
+        self.left: dict[str | None, set[str | None]] = {c: set() for c in kernel.cache.damaged_commits()}
         self.affected: set[str] = set()  # the files that lose lines
         self._ids, self._roots = set(ids), set[str]()  # roots: the blocks that erased records are parts of
         self._unreadable: set[str] = set()  # files with lines that cannot be read
@@ -56,7 +60,7 @@ class _Removal:
                 self._add_line(name, raw, line)
         self.commits = {c for c, lines in self._waiting.items() if any(map(self._may_hold_erased, lines))}
         self.affected.update(each.name for c in self.commits for each in self._waiting[c])
-        names = [*self._ids, *(f"{root}/" for root in self._roots), *self.commits]
+        names = [*self._ids, *(f"{root}/" for root in self._roots)]
         self._texts = [msgspec.json.encode(each)[1:-1] for each in names]
         self.affected.update(filter(self._has_named_line, self._unreadable - self.affected))
 
@@ -68,10 +72,21 @@ class _Removal:
             self._waiting.setdefault(line.c or "", []).append(_WaitingLine(name, line.id, erased))
             if erased:
                 self._add_erased(line)
-        elif is_forgotten(self._kernel, line):
+        elif self._is_forgotten(line):
             self.affected.add(name)
-            self.touched.setdefault(line.c or "", []).append(line)
             self._add_erased(line)
+            # A mark for a commit whose name was edited would look like a commit of another copy.
+            if line.c and (not parse_line(raw).hand or self._kernel.cache.has_commit(line.c)):
+                self.touched.setdefault(line.c, []).append(line)
+        elif line.c in self.left:
+            self.left[line.c].add(line.sum)
+
+    def _is_forgotten(self, line: RecordLine) -> bool:
+        """Check whether a line is of a forgotten record; one written by hand is if no later one exists."""
+        store = self._kernel.store
+        if line.c is None and store.forgotten_rev(line.id):
+            return store.head(line.id) is None
+        return is_forgotten(self._kernel, line)
 
     def _add_erased(self, line: RecordLine) -> None:
         self._ids.add(line.id)
@@ -87,21 +102,39 @@ class _Removal:
 
     def _has_named_line(self, name: str) -> bool:
         lines = parse_file(self._kernel.folder, name, RecordLine)
-        return any(line is None and self.is_named(raw) for raw, line in lines)
+        return any(line is None and self._is_named(raw) for raw, line in lines)
 
-    def is_named(self, raw: bytes) -> bool:
-        """Check whether an unreadable line names a record or a commit that is removed."""
-        return any(text in raw for text in self._texts)
+    def _is_named(self, raw: bytes) -> bool:
+        """Check whether an unreadable line may be of a record or a commit that is removed.
+
+        It is not if it begins with the id of another record. It may be two lines in one, so ids are looked
+        for in all of it; of a line without an id at its beginning nothing is known, but what it contains.
+        """
+        text = strip_line(raw)
+        if is_marker(text):
+            return False
+        if any(c.encode() in text for c in self.commits) or any(map(self._is_removed, _find_ids(text))):
+            return True
+        return _find_id(text) is None and any(each in text for each in self._texts)
+
+    def _is_removed(self, id: str | None) -> bool:
+        return id is not None and (id in self._ids or ("/" in id and _root_of(id) in self._roots))
+
+    def is_mark_named(self, raw: bytes) -> bool:
+        """Check whether an unreadable mark may be of a commit that loses lines, or has the id of a record."""
+        ids = (each if each.endswith(b"/") else each + b'"' for each in self._texts)
+        commits = (c.encode() for c in (*self.commits, *self.touched))
+        return any(each in raw for each in (*(b'"' + id for id in ids), *commits))
 
     def remaining_lines(self, name: str) -> Iterator[bytes]:
         """Yield the lines of a file that stay."""
         for raw, line in parse_file(self._kernel.folder, name, RecordLine):
             if line is None:
-                goes = self.is_named(raw)
+                goes = self._is_named(raw)
             elif self._is_incomplete(raw, line):
                 goes = line.c in self.commits
             else:
-                goes = is_forgotten(self._kernel, line)
+                goes = self._is_forgotten(line)
             if not goes:
                 yield raw
 
@@ -146,7 +179,8 @@ def has_unknown_records(files: StoreFolder, reading: Reading, ask: Callable[...,
             if line is not None:
                 unknown = line.c in commits and not _is_known(reading, line.id)
             else:  # without a quote it holds no text: zeros after a power cut, a marker of git
-                unknown = b'"' in raw and not _is_known(reading, _find_id(raw))
+                ids = [_find_id(raw), *map(_decode_id, _LINE.findall(raw))]
+                unknown = b'"' in raw and not all(_is_known(reading, id) for id in ids)
             if unknown:
                 return True
     return False
@@ -159,9 +193,18 @@ def _is_known(reading: Reading, id: str | None) -> bool:
 
 def _find_id(raw: bytes) -> str | None:
     """Return the id at the beginning of an unreadable line; None if it cannot be read either."""
-    found = _ID.match(strip_line(raw))
+    found = _FIRST_ID.match(strip_line(raw))
+    return None if found is None else _decode_id(found[1])
+
+
+def _find_ids(raw: bytes) -> Iterator[str | None]:
+    """Yield all values of the key `id` in an unreadable line; None for one that cannot be read either."""
+    return (_decode_id(found[1]) for found in _ID.finditer(raw))
+
+
+def _decode_id(text: bytes) -> str | None:
     try:
-        return None if found is None else msgspec.json.decode(found[1], type=str)
+        return msgspec.json.decode(text, type=str)
     except (msgspec.MsgspecError, ValueError):
         return None
 
@@ -180,13 +223,17 @@ def _rewrite_marks(kernel: JSONLKernel, found: _Removal) -> Iterator[bytes]:
             _remove_forgotten(kernel, mark)
             if mark.c == last:
                 mark.removed = sorted({*mark.removed, *found.commits})
-            yield _seal_mark(mark, found.touched.get(mark.c, ()))
-        elif not found.is_named(raw):
+            if mark.c in found.touched:
+                _remove_lines(mark, found)
+            yield seal(mark)
+        elif not found.is_mark_named(raw):
             yield raw
     for c, lines in found.touched.items():
         if c not in marked:
             kernel.cache.put_marks([(c, kernel.cache.seq_of(c) or 0)])
-            yield _seal_mark(mark_of(min(lines, key=lambda line: line.i)), lines)
+            mark = mark_of(min(lines, key=lambda line: line.i))
+            _remove_lines(mark, found)
+            yield seal(mark)
 
 
 def _find_last_forget(kernel: JSONLKernel) -> str | None:
@@ -214,9 +261,15 @@ def _ids_in(mark: CommitMark) -> set[str]:
     return ids | {id for _, id, _, _ in mark.past}
 
 
-def _seal_mark(mark: CommitMark, lost: Sequence[RecordLine]) -> bytes:
-    """Return a mark as a line; if its commit loses lines, without `n`, note and digest."""
-    if lost:
-        mark.n = mark.note = mark.digest = None
-        mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])
-    return seal(mark)
+def _remove_lines(mark: CommitMark, found: _Removal) -> None:
+    """Remove the lines that a commit loses from its mark, with `n`, note and digest.
+
+    A damaged commit keeps `n`, so that it is still known to be damaged.
+    """
+    lost = {line.sum: line for line in found.touched[mark.c]}.values()
+    left = len(found.left.get(mark.c, ()))
+    wanted = mark.n or max(line.n or 0 for line in lost)
+    # If its mark was lost, nobody knows how many lines it had.
+    mark.n = max(wanted - len(lost), left + 1) if left else None
+    mark.note = mark.digest = None
+    mark.gone = sorted([*mark.gone, *((line.i, line.op, line.rev) for line in lost)])

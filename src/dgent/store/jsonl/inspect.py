@@ -81,16 +81,16 @@ def level_of(report: Report) -> Level:
     return _LEVELS.get(report.kind, "warning")
 
 
+def hint_of(report: Report) -> str:
+    """Return what to do about a report."""
+    return _HINTS.get(report.kind, "")
+
+
 def _line_findings(reports: list[Report]) -> list[Finding]:
     if not reports:
         return [Finding("ok", "lines", "every line was read")]
     found = [
-        Finding(
-            level_of(each),
-            "lines",
-            f"{each.name}:{each.line}: {each.kind}: {each.text}",
-            _HINTS.get(each.kind, ""),
-        )
+        Finding(level_of(each), "lines", f"{each.name}:{each.line}: {each.kind}: {each.text}", hint_of(each))
         for each in reports[:NAMED]
     ]
     if len(reports) > NAMED:

@@ -250,8 +250,10 @@ class FileReplay:
             known = group.is_whole() or self._cache.seq_of(group.c) is not None
             (whole if known else broken).append(group)
         evidence = Evidence(self._kernel, scans, groups, self._once_whole) if broken else None
-        for group in broken:
+        # The newest first: that one was acknowledged proves that those before it were.
+        for group in sorted(broken, key=lambda group: group.place, reverse=True):
             if evidence is not None and evidence.is_damaged(group):
+                evidence.add_damaged(group)
                 self._count_damaged(group)
                 whole.append(group)
             else:

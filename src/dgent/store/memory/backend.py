@@ -91,41 +91,68 @@ class MemoryKernel:
         return self._rows.get(record_key)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        run, every = self._slice(scan), not scan.others and scan.author is None
-        for key, _t, record_key in reversed(run) if descending else run:
-            row = self._rows[record_key]
-            if every or passes(scan, row, self._has):
-                yield key, row if content else row._replace(content=None)
+        every = not scan.others and scan.author is None
+        for run in self._runs(scan, descending):
+            for key, _t, record_key in run:
+                row = self._rows[record_key]
+                if every or passes(scan, row, self._has):
+                    yield key, row if content else row._replace(content=None)
+
+    def _runs(self, scan: IndexScan, descending: bool) -> Iterator[list[Position]]:
+        """Yield the entries of a scan in short runs; each is looked up anew, as others may change between."""
+        size = 16
+        while run := self._run(scan, descending, size):
+            yield run
+            if len(run) < size:
+                return
+            key, created_at, record_key = run[-1]
+            if descending:
+                scan = scan._replace(high=run[-1])
+            else:
+                scan = scan._replace(low=(key, created_at, record_key + 1))
+            size = min(size * 4, 1024)
+
+    def _run(self, scan: IndexScan, descending: bool, size: int) -> list[Position]:
+        entries, start, stop = self._bounds(scan)
+        if descending:
+            return entries[max(start, stop - size) : stop][::-1]
+        return entries[start : min(start + size, stop)]
 
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[Brief]:
         return [brief_of(row) for _, row in islice(self.walk(scan, descending, content), limit)]
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
-        run = self._narrow(scan)
-        if count >= len(run):
-            return None
-        return start_at(scan, descending, run[-1 - count if descending else count])
+        if scan.others or scan.author is not None:
+            run = self._narrow(scan)
+            found = None if count >= len(run) else run[-1 - count if descending else count]
+        else:
+            found = self._entry(scan, descending, count)
+        return None if found is None else start_at(scan, descending, found)
 
     def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> list[int | None]:
-        found: list[int | None] = []
-        for run in map(self._slice, scans):
-            place = -1 - count if descending else count
-            found.append(run[place][1] if count < len(run) else None)
-        return found
+        found = [self._entry(scan, descending, count) for scan in scans]
+        return [None if entry is None else entry[1] for entry in found]
 
     def fetch_id(self, id: str) -> list[Brief]:
         row = self.head(id)
         return [] if row is None or not row.live else [brief_of(row)]
 
-    def _slice(self, scan: IndexScan) -> list[Position]:
+    def _bounds(self, scan: IndexScan) -> tuple[list[Position], int, int]:
+        """Return all entries of an index, and where those of a scan begin and end."""
         entries = self._entries.get(scan.index_number, [])
-        return entries[bisect_left(entries, scan.low) : bisect_left(entries, scan.high)]
+        return entries, bisect_left(entries, scan.low), bisect_left(entries, scan.high)
+
+    def _entry(self, scan: IndexScan, descending: bool, count: int) -> Position | None:
+        """Return the entry after the first `count` of a bare scan; None when there are no more."""
+        entries, start, stop = self._bounds(scan)
+        if count >= stop - start:
+            return None
+        return entries[stop - 1 - count if descending else start + count]
 
     def _narrow(self, scan: IndexScan) -> list[Position]:
-        run = self._slice(scan)
-        if not scan.others and scan.author is None:
-            return run
-        return [place for place in run if passes(scan, self._rows[place[2]], self._has)]
+        """Return the entries of a scan that others narrow."""
+        entries, start, stop = self._bounds(scan)
+        return [place for place in entries[start:stop] if passes(scan, self._rows[place[2]], self._has)]
 
     def _has(self, entry: Entry) -> bool:
         run, place = self._entries.get(entry[0], []), entry[1:]
@@ -143,8 +170,8 @@ class MemoryKernel:
     def size(self, scan: IndexScan, cap: int) -> int:
         if scan.others or scan.author is not None:
             return min(cap, len(self._narrow(scan)))
-        entries = self._entries.get(scan.index_number, [])
-        return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
+        _, start, stop = self._bounds(scan)
+        return min(cap, max(0, stop - start))
 
     def size_ids(self, prefix: str, cap: int) -> int:
         count = 0
@@ -344,7 +371,7 @@ class MemoryBackend(EmbeddedBackend):
         # The blocking twin reads from other threads while the loop's thread writes.
         self._lock = threading.RLock()
         self._opened = False
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None  # set by the next commit; None while nobody waits for one
 
     async def is_available(self) -> bool:
         """Return True: memory is always there."""
@@ -378,8 +405,9 @@ class MemoryBackend(EmbeddedBackend):
 
     def _wake(self) -> None:
         """Wake everyone who waits for a commit."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def _commit(self, prepared: Prepared, view: View) -> Committed:
         return await self._write(lambda ledger: ledger.commit(prepared, view))
@@ -400,9 +428,10 @@ class MemoryBackend(EmbeddedBackend):
             left = deadline - loop.time()
             if self._kernel.tip.seq > since or left <= 0:
                 return self._kernel.tip.seq
+            changed = self._changed = self._changed or asyncio.Event()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._changed.wait()
+                    await changed.wait()
 
     def _check_open(self) -> None:
         if not self._opened:

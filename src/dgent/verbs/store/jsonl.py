@@ -12,7 +12,8 @@ from dgent.errors import InputError, NotFound, Unsupported
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.jsonl.compact import Compaction
 from dgent.store.jsonl.git import FileMerge, GitSetup, merge_files, set_up_git
-from dgent.store.jsonl.inspect import level_of, settle_hint
+from dgent.store.jsonl.inspect import describe_conflict, hint_of, level_of, settle_hint
+from dgent.store.upkeep import Level
 from dgent.system.threads import in_thread
 from dgent.universe.universe import open as open_universe
 from dgent.verbs.caller import Effect
@@ -45,12 +46,14 @@ class CheckFolder(Ask):
 
 
 class LineFinding(msgspec.Struct, frozen=True):
-    """A line that a store would not write so; it is kept."""
+    """A line that a store would not write so; it is kept. A `warning` is about lines that never counted."""
 
     file: str
     line: int
     kind: str
     text: str
+    level: Level
+    hint: str
 
 
 class ConflictInfo(msgspec.Struct, frozen=True):
@@ -59,11 +62,12 @@ class ConflictInfo(msgspec.Struct, frozen=True):
     id: str
     rev: int
     fields: list[str]
+    text: str
     hint: str
 
 
 class FolderCheck(msgspec.Struct, frozen=True):
-    """The problems of a folder; `healthy` when every line can be read and no conflict is open."""
+    """The problems of a folder; `healthy` when all that was acknowledged is there and no conflict is open."""
 
     healthy: bool
     folder: str
@@ -73,14 +77,17 @@ class FolderCheck(msgspec.Struct, frozen=True):
 
 @verb("jsonl.check", effect="read", errors=(Unsupported,), local=True)
 async def check(context: Context, ask: CheckFolder) -> FolderCheck:
-    """List lines that cannot be read or were edited, and records changed in two copies."""
+    """List lines that cannot be read, do not count or were edited, and records changed in two copies."""
     async with _folder(context, ask.folder) as backend:
         reports, conflicts = await backend.check_lines()
         return FolderCheck(
             not conflicts and all(level_of(each) != "problem" for each in reports),
             backend.folder,
-            [LineFinding(*each) for each in reports],
-            [ConflictInfo(each.id, each.rev, list(each.fields), settle_hint(each)) for each in conflicts],
+            [LineFinding(*each, level_of(each), hint_of(each)) for each in reports],
+            [
+                ConflictInfo(each.id, each.rev, list(each.fields), describe_conflict(each), settle_hint(each))
+                for each in conflicts
+            ],
         )
 
 

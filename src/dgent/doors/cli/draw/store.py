@@ -31,14 +31,32 @@ def _findings(findings: list[Finding], paint: Paint) -> Lines:
 
 def draw_examination(found: Any, paint: Paint) -> Lines:
     """Draw the findings of the doctor."""
-    verdict = (
-        paint("healthy", fg="green", bold=True)
-        if found.healthy
-        else paint("not healthy", fg="red", bold=True)
-    )
     fixable = sum(each.fixable and not each.fixed for each in found.findings)
     more = paint.dim(f"; --fix repairs {fixable}") if fixable else ""
-    return [*_findings(found.findings, paint), "", verdict + more]
+    return [*_findings(found.findings, paint), "", _verdict(found.healthy, paint) + more]
+
+
+def _verdict(healthy: bool, paint: Paint) -> str:
+    if healthy:
+        return paint("healthy", fg="green", bold=True)
+    return paint("not healthy", fg="red", bold=True)
+
+
+def draw_folder_check(found: Any, paint: Paint) -> Lines:
+    """Draw the lines of a folder that somebody should look at, and its conflicts, each hint once."""
+    lines, given = [], set()
+    for each in found.odd:
+        sign = paint(f"{each.level:8}", fg=_LEVELS[each.level])
+        lines.append(f"{sign}{paint.bold(f'{each.file}:{each.line}')}: {paint(f'{each.kind}: {each.text}')}")
+        if each.hint not in given:
+            lines.append(" " * 8 + paint.dim(each.hint))
+            given.add(each.hint)
+    for each in found.conflicts:
+        lines.append(f"{paint('problem ', fg='red')}{paint.bold('conflict')}: {paint(each.text)}")
+        lines.append(" " * 8 + paint.dim(each.hint))
+    warnings = sum(each.level == "warning" for each in found.odd)
+    more = paint(f"; {many(warnings, 'warning')}", fg="yellow") if warnings else ""
+    return [*lines, *([""] if lines else []), _verdict(found.healthy, paint) + more]
 
 
 def draw_status(found: Any, paint: Paint) -> Lines:
