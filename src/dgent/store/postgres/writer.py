@@ -325,7 +325,13 @@ class Lane:
         for job in group:
             job.offered = True
         proposal.begin_group(connection, sure, locked, self.seen.seq)
-        proposal.look_up(job.prepared for job in group)
+        prepared = [job.prepared for job in group]
+        proposal.look_up(prepared)
+        together = self.ledger.put_together(prepared) if len(group) > 1 else None
+        if together is not None:
+            for job, result in zip(group, together, strict=True):
+                job.result, job.failed = result, None
+            return
         for job in group:
             job.result = job.failed = None
             try:
