@@ -146,6 +146,8 @@ class MemoryKernel:
         entries = self._entries.get(scan.index_number, [])
         return min(cap, max(0, bisect_left(entries, scan.high) - bisect_left(entries, scan.low)))
 
+    estimate = size
+
     def size_ids(self, prefix: str, cap: int) -> int:
         count = 0
         for _ in self.walk_ids(prefix, True):
