@@ -114,11 +114,6 @@ CREATE TABLE {{u}}.trail (
 );
 """
 
-DROP = """
-DROP FUNCTION IF EXISTS {u}.dgent_commit;
-DROP FUNCTION IF EXISTS {u}.dgent_apply;
-"""
-
 # The entries of a record, as they are sent: the numbers of their indexes and their keys, as texts of lists.
 STANDING = """
 CREATE TYPE {u}.standing AS (dk bigint, t bigint, id text COLLATE "C", streams text, keys text);
@@ -144,7 +139,7 @@ _INSERTS = {
 
 # What a commit writes, in whole sets. The times of rows and entries belong to records; `at_` is the commit's.
 APPLY = """
-CREATE FUNCTION {u}.dgent_apply(
+CREATE OR REPLACE FUNCTION {u}.dgent_apply(
     ahead bigint, shift bigint, at_ bigint, fresh {u}.datum[], heads {u}.datum[], was bigint[],
     buried {u}.past[], added {u}.standing[], removed {u}.entry[], logged {u}.commits[],
     lagging {u}.lag[], caught_up {u}.lag[], thinned bigint[], below int[], again boolean
@@ -205,7 +200,7 @@ END $$;
 # next sees all of this; a function, and not one statement, because each statement in it then reads
 # what was committed while it waited.
 COMMIT = """
-CREATE FUNCTION {u}.dgent_commit(
+CREATE OR REPLACE FUNCTION {u}.dgent_commit(
     writer_ bytea, n_ bigint, catalog_ bigint, seq_ bigint, strict boolean, now_ bigint, seqs int, dks int,
     checked text[], checked_seq bigint[],
     fresh {u}.datum[], heads {u}.datum[], was bigint[], buried {u}.past[], added {u}.standing[],
@@ -279,7 +274,7 @@ def functions(quoted: str) -> str:
     """Return the SQL that makes the functions of a universe, or replaces them by newer ones."""
     inserts = {what: sql.format(u=quoted, fresh=FRESH) for what, sql in _INSERTS.items()}
     values = {"u": quoted, "name": quoted.strip('"'), "fresh": FRESH}
-    return (DROP + APPLY + COMMIT).format(**values, **inserts)
+    return (APPLY + COMMIT).format(**values, **inserts)
 
 
 async def prepare(connection: Any, name: str) -> bytes:
