@@ -46,7 +46,6 @@ CLAIMS = [
     ("internals/storage-format.md", f"{kernel.FORGET} a forget; {kernel.QUIET} is added"),
     ("internals/postgres-format.md", f"format **{postgres.FORMAT}**"),
     ("internals/postgres-format.md", f"More than {postgres_writer.MANY:,} new records"),
-    ("internals/postgres-format.md", f"`datum_{postgres.PARTITIONS - 1}`"),
     ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
     ("guides/postgres.md", f"for each {postgres_writer.OPS_A_SECOND:,} records"),
     ("guides/postgres.md", f"| `pool` | {address.POOL} |"),

@@ -177,6 +177,16 @@ async def test_writing_goes_on(url: str) -> None:
         assert (await u.history("mark-3"))[-1].datum.data == {"action": "step 3", "weight": 3}
 
 
+async def test_many_records_come_and_go(url: str) -> None:
+    async with dgent.open(url) as u:
+        made = {"schema": "note.mark", "schema_version": 1, "tags": frozenset({"many"})}
+        put = await u.put_many([dgent.Datum(data={"text": "x", "weight": n}, **made) for n in range(1100)])
+        query = dgent.Query(schema="note.mark", tags={"many"}, limit=None)
+        assert await u.count(query) == 1100
+        await u.forget(*[each.id for each in put[:600]])
+        assert [each.id for each in await u.query(query, raw=True)] == [each.id for each in put[:599:-1]]
+
+
 async def test_an_old_file_is_upgraded_after_a_backup(tmp_path: Path) -> None:
     path = unpack("sqlite", tmp_path) / "membrane.db"
     planned = await upgrade_store(SQLiteBackend(str(path)), dry_run=True)

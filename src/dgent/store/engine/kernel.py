@@ -187,6 +187,10 @@ class Reading(Protocol):
         """Return how many entries a scan has, counting no further than a cap."""
         ...
 
+    def estimate(self, scan: IndexScan, cap: int) -> int:
+        """Return about how many entries a scan has, to weigh it against others; no more than a cap."""
+        ...
+
     def size_ids(self, prefix: str, cap: int) -> int:
         """Return how many live ids start with a prefix, counting no further than a cap."""
         ...

@@ -529,11 +529,11 @@ class _Planner:
         return sum(self._scan_size(scan, cap) for scan in self._scans(candidate))
 
     def _scan_size(self, scan: IndexScan, cap: int) -> int:
-        """Return how many entries a scan has, counting no further than a cap; the cap if that takes long."""
+        """Return about how many entries a scan has, up to a cap; the cap if counting takes long."""
         bare, most = scan.bare(), min(SEARCHED * cap, _ALL)
-        if scan != bare and self.reading.size(bare, most) == most:
+        if scan != bare and self.reading.estimate(bare, most) == most:
             return cap
-        return self.reading.size(scan, cap)
+        return self.reading.estimate(scan, cap)
 
     def _scans(self, candidate: _Candidate) -> tuple[IndexScan, ...]:
         narrowing = self._narrowing(candidate.proves)
@@ -655,7 +655,7 @@ class _Planner:
         # An exact walk reads matching rows only; what it passes on the way are entries.
         spared = _WORTH if self.walk.plan.exact else 1
         enough = few + 1 if wanted is None else min(-(-few * few * spared // wanted), few * _WORTH)
-        length = sum(self.reading.size(scan.bare(), enough) for scan in self.walk.plan.scans)
+        length = sum(self.reading.estimate(scan.bare(), enough) for scan in self.walk.plan.scans)
         return enough > 0 and length < enough
 
     def _sorted(self, best: _Candidate) -> Plan:

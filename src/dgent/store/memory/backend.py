@@ -173,6 +173,8 @@ class MemoryKernel:
         _, start, stop = self._bounds(scan)
         return min(cap, max(0, stop - start))
 
+    estimate = size
+
     def size_ids(self, prefix: str, cap: int) -> int:
         count = 0
         for _ in self.walk_ids(prefix, True):

@@ -338,7 +338,6 @@ class PostgresBackend(KernelBackend):
             "universe": self.address.universe,
             "durability": self.address.durability,
             "format": storage.FORMAT,
-            "partitions": storage.PARTITIONS,
             "connections": pool.size,
         }
         return msgspec.structs.replace(found, size_bytes=size, details=details)

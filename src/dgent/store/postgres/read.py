@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -26,8 +26,10 @@ from dgent.store.postgres.sql import Texts
 
 _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
 _AHEAD = 1000  # records fetched along when the first one of a log is asked for
-_TIMES_S, _MANY_TIMES = 10.0, 10_000
+_WEIGHED_S, _MANY_WEIGHED = 10.0, 10_000
 LAST_ID = "\U0010ffff" * 600  # above every id: longer than any
+
+R = TypeVar("R")
 
 _generations = count(1)  # no two catalogs share one, so what is derived from one fits no other
 
@@ -46,8 +48,8 @@ class Catalogs:
         # The text of a number never changes, so these fit every version.
         self.names: dict[int, str] = {}
         self._known: dict[int, Catalog] = {}
-        # What `PostgresReading.times` found, and when.
-        self.times: dict[tuple[Any, ...], tuple[float, tuple[int | None, ...]]] = {}
+        # What was found to weigh one index against another, and when: no worse for being a little late.
+        self.weighed: dict[tuple[Any, ...], tuple[float, Any]] = {}
 
     def get(self, version: int) -> Catalog | None:
         """Return the catalog of a version, if it is loaded."""
@@ -220,16 +222,24 @@ class PostgresReading:
         return start_at(scan, descending, tuple(found[0])) if found else None
 
     def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
-        # They serve to choose between indexes, which is no worse for being a little late.
+        def find() -> tuple[int | None, ...]:
+            values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
+            return tuple(self._all(self.texts.times(len(scans), descending), *values)[0])
+
         asked = descending, count, *((scan.index_number, scan.low[0]) for scan in scans)
-        known = self.catalogs.times.get(asked)
-        if known is not None and time.monotonic() - known[0] < _TIMES_S:
-            return known[1]
-        values = [value for scan in scans for value in (scan.index_number, *scan.low, *scan.high, count)]
-        found = tuple(self._all(self.texts.times(len(scans), descending), *values)[0])
-        if len(self.catalogs.times) > _MANY_TIMES:
-            self.catalogs.times.clear()
-        self.catalogs.times[asked] = time.monotonic(), found
+        return self._weigh(asked, find)
+
+    def estimate(self, scan: IndexScan, cap: int) -> int:
+        return self._weigh((scan, cap), lambda: PostgresReading.size(self, scan, cap))
+
+    def _weigh(self, asked: tuple[Any, ...], find: Callable[[], R]) -> R:
+        """Return what was found within the last seconds, or find it."""
+        known, weighed = self.catalogs.weighed.get(asked), self.catalogs.weighed
+        if known is None or time.monotonic() - known[0] > _WEIGHED_S:
+            if len(weighed) > _MANY_WEIGHED:
+                weighed.clear()
+            known = weighed[asked] = time.monotonic(), find()
+        found: R = known[1]
         return found
 
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:

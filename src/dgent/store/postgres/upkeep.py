@@ -15,7 +15,6 @@ from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.engine.row import Row, datum_of
 from dgent.store.postgres import format as storage
 from dgent.store.postgres.bridge import run
-from dgent.store.postgres.format import PARTITIONS
 from dgent.store.postgres.kernel import PostgresKernel
 from dgent.store.postgres.pool import Pool
 from dgent.store.postgres.read import LAST_ID
@@ -61,8 +60,7 @@ _NOWHERE = -1  # a index that is not there
 
 async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
     """Remove dead rows and their index entries from the tables that held forgotten records."""
-    tables = [f"{table}_{part}" for table in ("datum", "past", "entry") for part in range(PARTITIONS)]
-    for table in (*tables, "commits", "name", "ix", "lag"):
+    for table in ("datum", "past", "entry", "commits", "name", "ix", "lag"):
         await connection.execute(f"VACUUM (INDEX_CLEANUP ON) {texts.u}.{table}")
     return True
 

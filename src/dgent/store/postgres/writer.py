@@ -30,8 +30,8 @@ MANY = 1000
 MAX_COMMITS = 256
 MAX_BYTES = 1 << 20
 LANES = 2
-AT_ONCE = 32  # so many are sent before the loop comes round: the server works while more are handed in
-SPLIT = 16  # so many that wait are sent in two halves, so that server and client work at the same time
+AT_ONCE = 64  # so many are sent before the loop comes round: the server works while more are handed in
+SPLIT = 128  # so many that wait are sent in two halves, so that server and client work at the same time
 LOOKS = 20  # how often within its time a commit is looked after
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
@@ -325,7 +325,13 @@ class Lane:
         for job in group:
             job.offered = True
         proposal.begin_group(connection, sure, locked, self.seen.seq)
-        proposal.look_up(job.prepared for job in group)
+        prepared = [job.prepared for job in group]
+        proposal.look_up(prepared)
+        together = self.ledger.put_together(prepared) if len(group) > 1 else None
+        if together is not None:
+            for job, result in zip(group, together, strict=True):
+                job.result, job.failed = result, None
+            return
         for job in group:
             job.result = job.failed = None
             try:

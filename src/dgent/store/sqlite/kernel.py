@@ -462,6 +462,8 @@ class SQLiteReading:
         values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), cap + less)
         return min(cap, int(self._all(sql, *values)[0][0]) - less + more)
 
+    estimate = size
+
     def size_ids(self, prefix: str, cap: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
         return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
