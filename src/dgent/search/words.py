@@ -190,6 +190,11 @@ def fold(text: str) -> str:
     return "".join(_fold_slice(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE))
 
 
+def is_paired(text: str) -> bool:
+    """Return whether a text begins with a character of a script that is indexed as pairs."""
+    return _IS_PAIRED(text) is not None
+
+
 def _reader(language: Language) -> _Reader:
     try:
         return _READERS[language]
