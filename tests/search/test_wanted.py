@@ -12,9 +12,9 @@ from dgent.search.wanted import (
     MAX_TEXT,
     MAX_WORDS,
     Phrase,
+    PhraseFinder,
     Prefix,
     Wanted,
-    find_phrases,
     has_phrases,
     parse_search,
 )
@@ -128,9 +128,9 @@ def test_a_phrase_stands_within_one_text() -> None:
 
 def test_phrases_say_where_they_stand() -> None:
     text = "to be or not to be"
-    phrases = parse_search('"to be"').phrases
-    found = [text[start:end] for _, start, end in find_phrases(find_words(text), phrases)]
-    assert found == ["to be", "to be"]
+    finder = PhraseFinder(parse_search('"to be"').phrases)
+    found = [(start, end) for word in find_words(text) for _, start, end in finder.end_at(word)]
+    assert found == [(0, 5), (13, 18)]
 
 
 def test_what_is_beyond_the_bounds_is_cut_and_said() -> None:

@@ -76,7 +76,7 @@ def test_words_say_where_they_stand() -> None:
         Word("user_id", "user_id", 1, 3, 10, "whole"),
         Word("user", "user", 1, 3, 7),
         Word("id", "id", 2, 8, 10),
-        Word("is", "is", 3, 11, 14),
+        Word("is", "is", 3, 11, 16),
         Word("東京", "東京", 4, 17, 19),
         Word("京", "京", 5, 18, 19, "last"),
     ]

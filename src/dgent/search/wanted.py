@@ -110,15 +110,20 @@ def parse_search(text: str, language: Language = "english") -> Wanted:
     )
 
 
-def find_phrases(words: Iterable[Word], phrases: Iterable[Phrase]) -> Iterator[tuple[Phrase, int, int]]:
-    """Yield each phrase where it stands among the words of a text: with its first and last character."""
-    sought = [(phrase, len(phrase.steps)) for phrase in phrases if phrase.steps]
-    recent: deque[Word] = deque(maxlen=max((size for _, size in sought), default=0))
-    for word in words:
+class PhraseFinder:
+    """Finds phrases among the words of one text, given one after the other."""
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        self._sought = [(phrase, len(phrase.steps)) for phrase in phrases if phrase.steps]
+        self._recent: deque[Word] = deque(maxlen=max((size for _, size in self._sought), default=0))
+
+    def end_at(self, word: Word) -> Iterator[tuple[Phrase, int, int]]:
+        """Yield the phrases that end with the next word, with the start of their first word and its end."""
         if word.role == "whole":
-            continue
+            return
+        recent = self._recent
         recent.append(word)
-        for phrase, size in sought:
+        for phrase, size in self._sought:
             if _fits(phrase.steps[-1], word.term) and len(recent) >= size:
                 before = [recent[place - size] for place in range(size)]
                 if all(_fits(step, each.term) for step, each in zip(phrase.steps, before, strict=True)):
@@ -129,12 +134,11 @@ def has_phrases(texts: Iterable[str], phrases: Iterable[Phrase], language: Langu
     """Return whether each phrase stands in one of the texts."""
     missing = set(phrases)
     for text in texts:
-        if not missing:
-            break
-        for phrase, _, _ in find_phrases(find_words(text, language), tuple(missing)):
-            missing.discard(phrase)
+        finder = PhraseFinder(missing)
+        for word in find_words(text, language):
+            missing.difference_update(phrase for phrase, _, _ in finder.end_at(word))
             if not missing:
-                break
+                return True
     return not missing
 
 

@@ -271,16 +271,14 @@ def _part(part: str, start: int, position: int) -> list[_Piece]:
     pieces: list[_Piece] = []
     split = _APOSTROPHE.split(part)
     for number, raw in enumerate(split):
-        if number + 1 < len(split) and len(raw) > 1 and split[number + 1].lower() == "t" and raw[-1] in "nN":
-            form = _NEGATED.get(raw.lower(), raw[:-1])
-        elif number and raw.lower() in _TAILS:
+        form, end = raw, start + len(raw)
+        if number and raw.lower() in _TAILS:
             form = ""
-        else:
-            form = raw
-        end = start + len(raw)
+        elif split[number + 1 : number + 2] in (["t"], ["T"]) and len(raw) > 1 and raw[-1] in "nN":
+            form, end = _NEGATED.get(raw.lower(), raw[:-1]), end + 2
         for folded in _fold_word(form):
             pieces.append((folded, position + len(pieces), start, end, "part"))
-        start = end + 1
+        start += len(raw) + 1
     return pieces
 
 
