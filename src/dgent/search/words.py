@@ -24,6 +24,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -89,8 +90,6 @@ def _chunk_pattern(word: str) -> str:
 
 _PLAIN = re.compile(_chunk_pattern("[a-z0-9]++"))
 _ANY_WORD = rf"(?:[^\W_{_PAIRED}]++[{_MARKS}]*+)++"
-_ANY = re.compile(rf"[{_PAIRED}]++|{_chunk_pattern(_ANY_WORD)}|[{_EMOJI}]")
-_RUNS = re.compile(rf"[{_PAIRED}]++|{_ANY_WORD}|[{_EMOJI}]")
 _WHOLE_MATCH = itemgetter(0)
 _IS_PAIRED = re.compile(f"[{_PAIRED}]").match
 _JOINER = re.compile("(_+|[-.@:])")
@@ -100,6 +99,17 @@ _VOICED = re.compile("(?s:.)[\u3099\u309a\uff9e\uff9f]?")
 
 _TAILS = frozenset(("s", "t", "m", "d", "re", "ve", "ll"))
 _NEGATED = {"can": "can", "won": "will", "shan": "shall", "ain": "ain"}
+
+
+@cache
+def _any_chunk() -> re.Pattern[str]:
+    # Compiled when a text first needs it: these classes take 10 ms.
+    return re.compile(rf"[{_PAIRED}]++|{_chunk_pattern(_ANY_WORD)}|[{_EMOJI}]")
+
+
+@cache
+def _any_word() -> re.Pattern[str]:
+    return re.compile(rf"[{_PAIRED}]++|{_ANY_WORD}|[{_EMOJI}]")
 
 
 class Word(NamedTuple):
@@ -175,7 +185,7 @@ def find_words(text: str, language: Language = "english") -> Iterator[Word]:
     """Yield the words of a text where they stand: the same that `count_words` counts."""
     words = _reader(language).words
     position = 0
-    pattern, compared = (_PLAIN, text.lower()) if text.isascii() else (_ANY, text)
+    pattern, compared = _pattern(text)
     for match in pattern.finditer(compared):
         start, last = match.start(), -1
         for term, form, last, first, end, role in words[match[0]]:
@@ -204,8 +214,13 @@ def _reader(language: Language) -> _Reader:
         ) from None
 
 
+def _pattern(text: str) -> tuple[re.Pattern[str], str]:
+    """Return what finds the chunks of a text, and the text as it expects it, with the same places."""
+    return (_PLAIN, text.lower()) if text.isascii() else (_any_chunk(), text)
+
+
 def _chunks(text: str) -> Iterable[str]:
-    pattern, compared = (_PLAIN, text.lower()) if text.isascii() else (_ANY, text)
+    pattern, compared = _pattern(text)
     if len(text) <= _LONG:
         return pattern.findall(compared)
     return map(_WHOLE_MATCH, pattern.finditer(compared))
@@ -287,7 +302,7 @@ def _fold_word(raw: str) -> list[str]:
     folded = fold(raw[:_MAX_RAW])
     if folded.isalnum():
         return [folded[:MAX_WORD]]
-    return [found[:MAX_WORD] for found in _RUNS.findall(folded)]
+    return [found[:MAX_WORD] for found in _any_word().findall(folded)]
 
 
 def _pairs(chunk: str) -> Iterator[Word]:
