@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dgent.search.score import (
     K1,
     LENGTHS,
-    Part,
+    WordScore,
     encode_length,
     explain,
     idf,
@@ -71,8 +71,8 @@ def test_an_explanation_has_each_word_that_is_there() -> None:
     norm = norms(8)
     parts = explain({"red": 5, "barn": 3}, encode_length(8), {"barn": 2.0, "mill": 9.0, "red": 1.0}, norm)
     assert parts == [
-        Part("barn", 2.0, 3, 3 / (3 + norm[8]), 2.0 * (3 / (3 + norm[8]))),
-        Part("red", 1.0, 5, 5 / (5 + norm[8]), 5 / (5 + norm[8])),
+        WordScore("barn", 2.0, 3, 3 / (3 + norm[8]), 2.0 * (3 / (3 + norm[8]))),
+        WordScore("red", 1.0, 5, 5 / (5 + norm[8]), 5 / (5 + norm[8])),
     ]
 
 

@@ -23,7 +23,7 @@ _STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WordScore:
     """A word's part in a score: `score` is `idf * weight`, `weight` grows with the count from 0 towards 1."""
 
     word: str
@@ -88,7 +88,7 @@ def saturate(count: int, norm: float) -> float:
 
 def explain(
     counts: Mapping[str, int], length: int, idfs: Mapping[str, float], norm: Sequence[float]
-) -> list[Part]:
+) -> list[WordScore]:
     """Return the parts of a record's score, in the order of `idfs`; words that it does not have are left out.
 
     `length` is the record's length byte and `norm` the table of all bytes. Scores are equal on every engine
@@ -98,5 +98,5 @@ def explain(
     for word, rarity in idfs.items():
         if count := counts.get(word, 0):
             weight = saturate(count, norm[length])
-            parts.append(Part(word, rarity, count, weight, rarity * weight))
+            parts.append(WordScore(word, rarity, count, weight, rarity * weight))
     return parts

@@ -143,7 +143,7 @@ def _strip_plural(word: str) -> str:
 
 
 def _strip_verb_ending(word: str, first: int) -> str:
-    """Remove -ed and -ing, with -ly or without, and restore the verb: hopping, hoping; hop, hope."""
+    """Remove -ed and -ing, with -ly or without: hopping becomes hop, and hoping hope."""
     for suffix in ("eedly", "eed"):
         if word.endswith(suffix):
             start = len(word) - len(suffix)
@@ -159,8 +159,11 @@ def _strip_verb_ending(word: str, first: int) -> str:
             return f"{verb[0]}ie"
         if word in _NOT_ING:
             return word
-    if not _VOWEL.search(verb):
-        return word
+    return _restore_verb(verb, first) if _VOWEL.search(verb) else word
+
+
+def _restore_verb(verb: str, first: int) -> str:
+    """Undo what -ed and -ing did to the verb before them."""
     if verb.endswith(("at", "bl", "iz")):
         return f"{verb}e"
     if verb[-2:] in _DOUBLES:

@@ -130,7 +130,7 @@ class Word(NamedTuple):
 
 
 class _Cache(dict[str, Iterable[T]]):
-    """What was made of short chunks lately."""
+    """A bounded cache of what is made of short chunks."""
 
     def __init__(self, make: Callable[[str], Iterable[T]]) -> None:
         self._make = make
