@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dgent.errors import InputError
 from dgent.search import words
-from dgent.search.words import MAX_WORD, Word, count_words, find_words, fold
+from dgent.search.words import MAX_WORD, Word, count_words, find_words, fold, join_words
 
 
 def terms(text: str, **options: None) -> list[str]:
@@ -118,6 +118,7 @@ def test_what_is_counted_is_what_is_found(text: str) -> None:
         assert 0 <= word.start < word.end <= len(text)
         assert word.position in (previous, previous + 1)
         previous = word.position
+    assert join_words(text) == "\0".join(["", *(word.term for word in found if word.role != "whole"), ""])
     parts = [word.position for word in found if word.role != "whole"]
     assert parts == list(range(len(parts)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import lru_cache
 
 from dgent.search.words import Language, count_words
 
@@ -30,6 +31,12 @@ def date_words(moment: date, language: Language = "english") -> tuple[str, ...]:
     ISO 8601 writes them, as programs ask. For 2024-05-07: `2024`, `may`, `7`, `tuesday`, `2024-05-07` and
     `2024-05`. Names are English, stemmed as a search for them will be.
     """
-    year, month = f"{moment.year:04}", f"{moment.year:04}-{moment.month:02}"
-    named = f"{year} {_MONTHS[moment.month - 1]} {moment.day} {_DAYS[moment.weekday()]}"
-    return (*count_words(named, language), f"{month}-{moment.day:02}", month)
+    return _day_words(moment.toordinal(), language)
+
+
+@lru_cache(maxsize=1024)
+def _day_words(number: int, language: Language) -> tuple[str, ...]:
+    day = date.fromordinal(number)
+    year, month = f"{day.year:04}", f"{day.year:04}-{day.month:02}"
+    named = f"{year} {_MONTHS[day.month - 1]} {day.day} {_DAYS[day.weekday()]}"
+    return (*count_words(named, language), f"{month}-{day.day:02}", month)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dgent.search.wanted import Phrase, PhraseFinder, Prefix, Wanted
-from dgent.search.words import Language, Word, find_words, is_paired
+from dgent.search.words import Language, Word, find_words, is_paired, join_words
 
 WIDTH = 160  # characters of a passage
 REACH = 1_000_000  # characters of a text that are looked at, from its start
@@ -74,7 +74,7 @@ def find_matches(text: str, wanted: Wanted, language: Language = "english") -> I
     words = frozenset(wanted.words)
     beginnings = tuple(prefix.text for prefix in wanted.prefixes)
     stems: frozenset[str] = frozenset().union(*(prefix.stems for prefix in wanted.prefixes))
-    finder = PhraseFinder(wanted.phrases) if wanted.phrases else None
+    finder = _phrase_finder(text, wanted, language)
     for word in find_words(text, language):
         if word.term in words:
             yield Match(word.term, word.start, word.end)
@@ -83,6 +83,15 @@ def find_matches(text: str, wanted: Wanted, language: Language = "english") -> I
         if finder is not None:
             for phrase, start, end in finder.end_at(word):
                 yield Match(phrase, start, end)
+
+
+def _phrase_finder(text: str, wanted: Wanted, language: Language) -> PhraseFinder | None:
+    """Return what finds the phrases that stand in a text, if any do: it takes longer than to ask for them."""
+    if not wanted.phrases:
+        return None
+    joined = join_words(text, language)
+    phrases = [phrase for phrase in wanted.phrases if phrase.stands_in(joined)]
+    return PhraseFinder(phrases) if phrases else None
 
 
 def _match_prefixes(word: Word, prefixes: Iterable[Prefix]) -> Iterator[Match]:

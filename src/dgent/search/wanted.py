@@ -11,9 +11,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dgent.search.stem import stem
-from dgent.search.words import Language, Word, find_words, is_paired
+from dgent.search.words import SEPARATOR, Language, Word, find_words, is_paired, join_words
 
 MAX_TEXT = 10_000  # characters of a search that are read
 MAX_WORDS = 64  # different words and prefixes
@@ -63,6 +64,11 @@ class Phrase:
     """Words in this order, next to each other: a term each, or the beginning of one."""
 
     steps: tuple[str | Prefix, ...]
+
+    def stands_in(self, joined: str) -> bool:
+        """Return whether a text holds the phrase, given the text's words as `join_words` returns them."""
+        needle = _needle(self)
+        return needle in joined if isinstance(needle, str) else needle.search(joined) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +130,33 @@ class PhraseFinder:
         recent = self._recent
         recent.append(word)
         for phrase, size in self._sought:
-            if _fits(phrase.steps[-1], word.term) and len(recent) >= size:
-                before = [recent[place - size] for place in range(size)]
-                if all(_fits(step, each.term) for step, each in zip(phrase.steps, before, strict=True)):
-                    yield phrase, before[0].start, word.end
+            if not _fits(phrase.steps[-1], word.term) or len(recent) < size:
+                continue
+            if all(_fits(step, recent[place - size].term) for place, step in enumerate(phrase.steps)):
+                yield phrase, recent[-size].start, word.end
 
 
 def has_phrases(texts: Iterable[str], phrases: Iterable[Phrase], language: Language = "english") -> bool:
     """Return whether each phrase stands in one of the texts."""
-    missing = set(phrases)
+    missing = list(phrases)
     for text in texts:
-        finder = PhraseFinder(missing)
-        for word in find_words(text, language):
-            missing.difference_update(phrase for phrase, _, _ in finder.end_at(word))
-            if not missing:
-                return True
+        if not missing:
+            break
+        joined = join_words(text, language)
+        missing = [phrase for phrase in missing if not phrase.stands_in(joined)]
     return not missing
+
+
+@lru_cache(maxsize=256)
+def _needle(phrase: Phrase) -> str | re.Pattern[str]:
+    """Return what to look for among joined words: a text, or a pattern if some words are only begun."""
+    if all(isinstance(step, str) for step in phrase.steps):
+        return SEPARATOR.join(("", *map(str, phrase.steps), ""))
+    steps = [
+        re.escape(step) if isinstance(step, str) else f"{re.escape(step.text)}[^{SEPARATOR}]*+"
+        for step in phrase.steps
+    ]
+    return re.compile(SEPARATOR.join(("", *steps, "")))
 
 
 def _fits(step: str | Prefix, term: str) -> bool:

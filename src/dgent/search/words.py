@@ -39,6 +39,7 @@ T = TypeVar("T")
 Language = Literal["english"] | None
 Role = Literal["part", "whole", "last"]
 _Piece = tuple[str, int, int, int, Role]  # the form of a word, then as in Word
+SEPARATOR: Final = "\0"  # in no term
 MAX_WORD = 64  # characters
 MAX_JOINED = 16  # words of a compound; a longer one is taken for several
 
@@ -151,6 +152,7 @@ class _Reader:
         self._stem_form = stem_form
         self.words = _Cache(self._words)
         self.terms = _Cache(self._terms)
+        self.sequences = _Cache(self._sequence)
 
     def _words(self, chunk: str) -> Iterator[Word]:
         """Yield the words of a chunk, as of a text that begins where the chunk does."""
@@ -165,7 +167,13 @@ class _Reader:
     def _terms(self, chunk: str) -> Iterator[str]:
         if _IS_PAIRED(chunk):
             return _pair_terms(chunk)
-        return (self._stem_form(piece[0]) for piece in _pieces(chunk))
+        return (self._stem_form(form) for form, *_ in _pieces(chunk))
+
+    def _sequence(self, chunk: str) -> Iterator[str]:
+        """Yield the terms of the words that have a position of their own."""
+        if _IS_PAIRED(chunk):
+            return _pair_terms(chunk)
+        return (self._stem_form(form) for form, *_, role in _pieces(chunk) if role != "whole")
 
 
 def _stem_latin(form: str) -> str:
@@ -179,6 +187,15 @@ def count_words(text: str, language: Language = "english") -> dict[str, int]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
     terms = _reader(language).terms
     return Counter(chain.from_iterable(map(terms.__getitem__, _chunks(text))))
+
+
+def join_words(text: str, language: Language = "english") -> str:
+    """Return the terms of a text by position, each between two SEPARATORs: a phrase is a part of this.
+
+    Compounds as a whole are left out, since their parts are there.
+    """
+    terms = chain.from_iterable(map(_reader(language).sequences.__getitem__, _chunks(text)))
+    return SEPARATOR.join(chain(("",), terms, ("",)))
 
 
 def find_words(text: str, language: Language = "english") -> Iterator[Word]:
