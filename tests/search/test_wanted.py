@@ -18,7 +18,7 @@ from dgent.search.wanted import (
     has_phrases,
     parse_search,
 )
-from dgent.search.words import count_words, find_words
+from dgent.search.words import count_words, find_words, join_words
 
 
 def test_words_phrases_and_prefixes_in_one_search() -> None:
@@ -162,3 +162,13 @@ def test_any_text_is_a_search(text: str, language: None) -> None:
 def test_each_text_holds_itself_as_a_phrase(words: list[str]) -> None:
     text = " ".join(words)
     assert has_phrases([f"before {text} after"], parse_search(f'"{text}"').phrases)
+
+
+@given(st.text("ab 東京", max_size=30), st.text("ab 東京", max_size=6))
+def test_phrases_are_found_where_they_are_said_to_stand(text: str, quoted: str) -> None:
+    for phrase in parse_search(f'"{quoted}"').phrases:
+        finder = PhraseFinder([phrase])
+        found = [place for word in find_words(text) for place in finder.end_at(word)]
+        assert bool(found) is phrase.stands_in(join_words(text))
+        for _, start, end in found:
+            assert phrase.stands_in(join_words(text[start:end]))

@@ -175,5 +175,5 @@ def test_hostile_texts_take_time_in_proportion(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_words_of_hostile_texts_are_found(name: str) -> None:
-    text = HOSTILE[name][: MEGABYTE // 2]
+    text = HOSTILE[name][: MEGABYTE // 5]
     assert sum(count_words(text).values()) == sum(1 for _ in find_words(text))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from dgent.search.wanted import Phrase, PhraseFinder, Prefix, Wanted
+from dgent.search.wanted import PhraseFinder, Wanted
 from dgent.search.words import Language, Word, find_words, is_paired, join_words
 
 WIDTH = 160  # characters of a passage
-REACH = 1_000_000  # characters of a text that are looked at, from its start
+REACH = 250_000  # characters of a text that are looked at, from its start
 ELLIPSIS = "…"
 
 _SNAP = 24  # characters that a passage may lose so that it begins and ends between words
@@ -23,15 +22,7 @@ _SPACE = re.compile(r"\s")
 _CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _CONTROL = dict.fromkeys(_CONTROLS, " ")
 
-Want = str | Prefix | Phrase
-
-
-class Match(NamedTuple):
-    """A place in a text that fits something wanted: `text[start:end]`."""
-
-    want: Want
-    start: int
-    end: int
+_Match = tuple[int, int, int]  # the number of what is wanted, and the start and the end of a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,78 +50,78 @@ def make_snippet(
     among equals the passage with more places wins, then the first. The first passage with everything is
     taken. Takes time in proportion to the text.
     """
-    matches = find_matches(text[:REACH], wanted, language)
-    start, end = _bounds(text, *_best(matches, _weigh(wanted, weights or {}), width), width)
+    sought = _Sought(wanted, language, weights or {})
+    start, end = _bounds(text, *_best(sought.find(text[:REACH]), sought.weights, width), width)
     before, after = ELLIPSIS if start else "", ELLIPSIS if end < len(text) else ""
-    passage = text[start:end]
-    places = [(each.start, each.end) for each in find_matches(passage, wanted, language)]
-    shift = len(before)
-    marks = tuple((first + shift, last + shift) for first, last in _merge(places))
-    return Snippet(f"{before}{passage.translate(_CONTROL)}{after}", marks)
+    passage, shift = text[start:end], len(before)
+    places = sorted((first + shift, last + shift) for _, first, last in sought.find(passage))
+    return Snippet(f"{before}{passage.translate(_CONTROL)}{after}", tuple(_merge(places)))
 
 
-def find_matches(text: str, wanted: Wanted, language: Language = "english") -> Iterator[Match]:
-    """Yield the places of all that is wanted, in the order in which they end."""
-    words = frozenset(wanted.words)
-    beginnings = tuple(prefix.text for prefix in wanted.prefixes)
-    stems: frozenset[str] = frozenset().union(*(prefix.stems for prefix in wanted.prefixes))
-    finder = _phrase_finder(text, wanted, language)
-    for word in find_words(text, language):
-        if word.term in words:
-            yield Match(word.term, word.start, word.end)
-        if beginnings and (word.form.startswith(beginnings) or word.term in stems):
-            yield from _match_prefixes(word, wanted.prefixes)
-        if finder is not None:
-            for phrase, start, end in finder.end_at(word):
-                yield Match(phrase, start, end)
+class _Sought:
+    """All that is wanted, numbered: words, then prefixes, then phrases."""
+
+    def __init__(self, wanted: Wanted, language: Language, weights: Mapping[str, float]) -> None:
+        self._wanted = wanted
+        self._language = language
+        # In whole thousandths: sums of those do not drift while words come and go.
+        self.weights = [round(1000 * weights.get(word, 1.0)) for word in wanted.words]
+        self.weights += [1000] * len(wanted.prefixes)
+        for phrase in wanted.phrases:
+            words = [step for step in phrase.steps if isinstance(step, str)]
+            self.weights.append(1000 + sum(round(1000 * weights.get(word, 1.0)) for word in words))
+        self._fitting: dict[str, list[tuple[int, bool]]] = {}
+
+    def find(self, text: str) -> Iterator[_Match]:
+        """Yield the places of all that is wanted, in the order in which they end."""
+        fitting = self._fitting
+        finder, first = self._phrase_finder(text), len(self._wanted.words) + len(self._wanted.prefixes)
+        for word in find_words(text, self._language):
+            numbers = fitting.get(word.form)
+            if numbers is None:
+                numbers = fitting[word.form] = self._fit(word)
+            for number, is_half in numbers:
+                yield number, word.start, word.start + 1 if is_half else word.end
+            if finder is not None:
+                for phrase, start, end in finder.end_at(word):
+                    yield first + self._wanted.phrases.index(phrase), start, end
+
+    def _fit(self, word: Word) -> list[tuple[int, bool]]:
+        """Return the numbers that a word fits, and whether only its first character does."""
+        words, prefixes = self._wanted.words, self._wanted.prefixes
+        found = [(words.index(word.term), False)] if word.term in words else []
+        for number, prefix in enumerate(prefixes, len(words)):
+            if word.form.startswith(prefix.text) or word.term in prefix.stems:
+                found.append((number, is_paired(prefix.text)))
+        return found
+
+    def _phrase_finder(self, text: str) -> PhraseFinder | None:
+        """Return what finds the phrases that stand in a text, if any do: it takes longer than to ask."""
+        if not self._wanted.phrases:
+            return None
+        joined = join_words(text, self._language)
+        phrases = [phrase for phrase in self._wanted.phrases if phrase.stands_in(joined)]
+        return PhraseFinder(phrases) if phrases else None
 
 
-def _phrase_finder(text: str, wanted: Wanted, language: Language) -> PhraseFinder | None:
-    """Return what finds the phrases that stand in a text, if any do: it takes longer than to ask for them."""
-    if not wanted.phrases:
-        return None
-    joined = join_words(text, language)
-    phrases = [phrase for phrase in wanted.phrases if phrase.stands_in(joined)]
-    return PhraseFinder(phrases) if phrases else None
-
-
-def _match_prefixes(word: Word, prefixes: Iterable[Prefix]) -> Iterator[Match]:
-    for prefix in prefixes:
-        if word.form.startswith(prefix.text) or word.term in prefix.stems:
-            # A single character is found as the beginning of a pair, of which it is one half.
-            end = word.start + 1 if is_paired(prefix.text) else word.end
-            yield Match(prefix, word.start, end)
-
-
-def _weigh(wanted: Wanted, weights: Mapping[str, float]) -> dict[Want, int]:
-    """Return the weight of all that is wanted, in whole thousandths: sums of those do not drift."""
-
-    def weigh(want: str | Prefix) -> int:
-        return round(1000 * weights.get(want, 1.0)) if isinstance(want, str) else 1000
-
-    found: dict[Want, int] = {word: weigh(word) for word in wanted.words}
-    found |= {prefix: weigh(prefix) for prefix in wanted.prefixes}
-    found |= {phrase: sum(map(weigh, phrase.steps)) for phrase in wanted.phrases}
-    return found
-
-
-def _best(matches: Iterable[Match], weights: Mapping[Want, int], width: int) -> tuple[int, int]:
+def _best(matches: Iterable[_Match], weights: Sequence[int], width: int) -> tuple[int, int]:
     """Return where the best matches that fit into a width begin and end."""
-    everything = sum(weights.values())
-    window: deque[Match] = deque()
-    counts: Counter[Want] = Counter()
+    everything = sum(weights)
+    window: deque[_Match] = deque()
+    counts = [0] * len(weights)
     weight = 0
     best, bounds = (0, 0), (0, 0)
     for match in matches:
+        number, start, end = match
         window.append(match)
-        weight += 0 if counts[match.want] else weights[match.want]
-        counts[match.want] += 1
-        while match.end - window[0].start > width and len(window) > 1:
-            gone = window.popleft().want
+        weight += 0 if counts[number] else weights[number]
+        counts[number] += 1
+        while end - window[0][1] > width and len(window) > 1:
+            gone = window.popleft()[0]
             counts[gone] -= 1
             weight -= 0 if counts[gone] else weights[gone]
-        if (weight, len(window)) > best:
-            best, bounds = (weight, len(window)), (min(window[0].start, match.start), match.end)
+        if weight > best[0] or (weight == best[0] and len(window) > best[1]):
+            best, bounds = (weight, len(window)), (min(window[0][1], start), end)
             if weight == everything:
                 break
     return bounds
@@ -165,10 +156,10 @@ def _joins(character: str) -> bool:
     return character in _JOINING or unicodedata.combining(character) != 0
 
 
-def _merge(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield places in order, those that overlap as one."""
+def _merge(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield places, which are in order, those that overlap as one."""
     start, end = 0, 0
-    for first, last in sorted(places):
+    for first, last in places:
         if first < end:
             end = max(end, last)
             continue

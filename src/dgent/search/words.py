@@ -24,7 +24,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -176,6 +176,7 @@ class _Reader:
         return (self._stem_form(form) for form, *_, role in _pieces(chunk) if role != "whole")
 
 
+@lru_cache(maxsize=_MAX_KNOWN)
 def _stem_latin(form: str) -> str:
     return stem(form) if form.isascii() and form.isalpha() else form
 
