@@ -17,6 +17,7 @@ from bench.folders import folders
 from bench.footprint import footprint
 from bench.fresh import fresh
 from bench.growth import disk, growth
+from bench.locomo import locomo
 from bench.measure import Growth, Row, say
 from bench.pauses import pauses
 from bench.plan import QUICK, Plan, parse_sizes
@@ -40,6 +41,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "locomo": locomo,
     "calls": count_calls,
     "footprint": footprint,
     "disk": disk,

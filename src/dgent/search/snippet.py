@@ -1,0 +1,170 @@
+"""The passage of a text that shows best what was searched for, with the places of the words in it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dgent.search.wanted import PhraseFinder, Wanted
+from dgent.search.words import Language, Word, find_words, is_paired, join_words
+
+WIDTH = 160  # characters of a passage
+REACH = 250_000  # characters of a text that are looked at, from its start
+ELLIPSIS = "…"
+
+_SNAP = 24  # characters that a passage may lose so that it begins and ends between words
+_JOINING = frozenset("\u200d\ufe0e\ufe0f")
+_SPACE = re.compile(r"\s")
+# Line breaks, and what could take over a terminal or turn its lines around.
+_CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL = dict.fromkeys(_CONTROLS, " ")
+
+_Match = tuple[int, int, int]  # the number of what is wanted, and the start and the end of a place
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A passage on one line, with an ellipsis where it is cut, and the places of what was searched for.
+
+    Each mark is the start and the end of a place in `text`; marks are in order and do not overlap. Control
+    characters and line breaks are spaces.
+    """
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+def make_snippet(
+    text: str,
+    wanted: Wanted,
+    language: Language = "english",
+    weights: Mapping[str, float] | None = None,
+    width: int = WIDTH,
+) -> Snippet:
+    """Return the passage of at most `width` characters with the most of what is wanted; else the beginning.
+
+    Words count once, by their weight (such as their `idf`; 1 for those without), a phrase as all its words;
+    among equals the passage with more places wins, then the first. The first passage with everything is
+    taken. Takes time in proportion to the text.
+    """
+    sought = _Sought(wanted, language, weights or {})
+    start, end = _bounds(text, *_best(sought.find(text[:REACH]), sought.weights, width), width)
+    before, after = ELLIPSIS if start else "", ELLIPSIS if end < len(text) else ""
+    passage, shift = text[start:end], len(before)
+    places = sorted((first + shift, last + shift) for _, first, last in sought.find(passage))
+    return Snippet(f"{before}{passage.translate(_CONTROL)}{after}", tuple(_merge(places)))
+
+
+class _Sought:
+    """All that is wanted, numbered: words, then prefixes, then phrases."""
+
+    def __init__(self, wanted: Wanted, language: Language, weights: Mapping[str, float]) -> None:
+        self._wanted = wanted
+        self._language = language
+        # In whole thousandths: sums of those do not drift while words come and go.
+        self.weights = [round(1000 * weights.get(word, 1.0)) for word in wanted.words]
+        self.weights += [1000] * len(wanted.prefixes)
+        for phrase in wanted.phrases:
+            words = [step for step in phrase.steps if isinstance(step, str)]
+            self.weights.append(1000 + sum(round(1000 * weights.get(word, 1.0)) for word in words))
+        self._fitting: dict[str, list[tuple[int, bool]]] = {}
+
+    def find(self, text: str) -> Iterator[_Match]:
+        """Yield the places of all that is wanted, in the order in which they end."""
+        fitting = self._fitting
+        finder, first = self._phrase_finder(text), len(self._wanted.words) + len(self._wanted.prefixes)
+        for word in find_words(text, self._language):
+            numbers = fitting.get(word.form)
+            if numbers is None:
+                numbers = fitting[word.form] = self._fit(word)
+            for number, is_half in numbers:
+                yield number, word.start, word.start + 1 if is_half else word.end
+            if finder is not None:
+                for phrase, start, end in finder.end_at(word):
+                    yield first + self._wanted.phrases.index(phrase), start, end
+
+    def _fit(self, word: Word) -> list[tuple[int, bool]]:
+        """Return the numbers that a word fits, and whether only its first character does."""
+        words, prefixes = self._wanted.words, self._wanted.prefixes
+        found = [(words.index(word.term), False)] if word.term in words else []
+        for number, prefix in enumerate(prefixes, len(words)):
+            if word.form.startswith(prefix.text) or word.term in prefix.stems:
+                found.append((number, is_paired(prefix.text)))
+        return found
+
+    def _phrase_finder(self, text: str) -> PhraseFinder | None:
+        """Return what finds the phrases that stand in a text, if any do: it takes longer than to ask."""
+        if not self._wanted.phrases:
+            return None
+        joined = join_words(text, self._language)
+        phrases = [phrase for phrase in self._wanted.phrases if phrase.stands_in(joined)]
+        return PhraseFinder(phrases) if phrases else None
+
+
+def _best(matches: Iterable[_Match], weights: Sequence[int], width: int) -> tuple[int, int]:
+    """Return where the best matches that fit into a width begin and end."""
+    everything = sum(weights)
+    window: deque[_Match] = deque()
+    counts = [0] * len(weights)
+    weight = 0
+    best, bounds = (0, 0), (0, 0)
+    for match in matches:
+        number, start, end = match
+        window.append(match)
+        weight += 0 if counts[number] else weights[number]
+        counts[number] += 1
+        while end - window[0][1] > width and len(window) > 1:
+            gone = window.popleft()[0]
+            counts[gone] -= 1
+            weight -= 0 if counts[gone] else weights[gone]
+        if weight > best[0] or (weight == best[0] and len(window) > best[1]):
+            best, bounds = (weight, len(window)), (min(window[0][1], start), end)
+            if weight == everything:
+                break
+    return bounds
+
+
+def _bounds(text: str, first: int, last: int, width: int) -> tuple[int, int]:
+    """Return where a passage around some places begins and ends: between words, if spaces are near."""
+    if len(text) <= width:
+        return 0, len(text)
+    last = min(last, first + width)
+    start = max(0, first - (width - (last - first)) // 3)
+    end = min(len(text), start + width)
+    start = max(0, end - width)
+    if start and (space := _SPACE.search(text, start - 1, min(first, start + _SNAP))):
+        start = space.end()
+    if end < len(text):
+        tail = text[max(last, end - _SNAP) : end + 1]
+        spaces = [space.start() for space in _SPACE.finditer(tail)]
+        end -= len(tail) - 1 - spaces[-1] if spaces else 0
+    return _keep_letters_whole(text, start, end)
+
+
+def _keep_letters_whole(text: str, start: int, end: int) -> tuple[int, int]:
+    """Shorten a passage so that no mark is cut off its letter; letters with very many marks are cut."""
+    for _ in range(_SNAP):
+        start += start < end and _joins(text[start])
+        end -= start < end < len(text) and _joins(text[end])
+    return start, end
+
+
+def _joins(character: str) -> bool:
+    return character in _JOINING or unicodedata.combining(character) != 0
+
+
+def _merge(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield places, which are in order, those that overlap as one."""
+    start, end = 0, 0
+    for first, last in places:
+        if first < end:
+            end = max(end, last)
+            continue
+        if end:
+            yield start, end
+        start, end = first, last
+    if end:
+        yield start, end
