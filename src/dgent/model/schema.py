@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ T = TypeVar("T")
 Step = Callable[[dict[str, Any]], Any]
 
 MAX_VERSION = 2**31 - 1
+MAX_WEIGHT = 16
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -26,7 +27,8 @@ class Schema(Generic[T]):
 
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
-    `indexes` are dotted paths that queries find quickly. `history` and `feed` say which replaced versions
+    `indexes` are dotted paths that queries find quickly, `text` those of texts that `search` finds by their
+    words, with weights. `history` and `feed` say which replaced versions
     the store keeps and whether changes are announced. `owner` is the room that alone may write.
     """
 
@@ -40,6 +42,7 @@ class Schema(Generic[T]):
     feed: bool = True
     owner: str | None = None
     oldest: int = 1
+    text: Mapping[str, int] = dataclasses.field(default_factory=dict)
     shape: CompiledContract[T] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +62,7 @@ class Schema(Generic[T]):
         self._set("downgrades", self._steps("downgrades"))
         self._check_steps()
         self._set("indexes", self._checked_indexes())
+        self._set("text", self._checked_texts())
         self._check_keeping()
 
     def _set(self, field: str, value: object) -> None:
@@ -100,26 +104,43 @@ class Schema(Generic[T]):
                 field="downgrades",
             )
 
+    def _checked_texts(self) -> Mapping[str, int]:
+        given = dict.fromkeys(self.text, 1) if isinstance(self.text, tuple | list) else self.text
+        if not isinstance(given, Mapping):
+            raise SchemaError(f"{self.name}: text must map paths to weights", field="text")
+        for text, weight in given.items():
+            if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+                raise SchemaError(
+                    f"{self.name}: the weight of {text!r} is {weight!r}",
+                    hint=f"a whole number from 1 to {MAX_WEIGHT}",
+                    field="text",
+                )
+        return MappingProxyType(
+            dict(zip(self._checked_paths(given, "text", "the text"), given.values(), strict=True))
+        )
+
     def _checked_indexes(self) -> tuple[str, ...]:
         if isinstance(self.indexes, str | bytes) or not hasattr(self.indexes, "__iter__"):
             raise SchemaError(f"{self.name}: indexes must be a tuple of paths", field="indexes")
+        return self._checked_paths(self.indexes, "indexes", "the index")
+
+    def _checked_paths(self, given: Iterable[str], field: str, what: str) -> tuple[str, ...]:
+        """Return paths in their one spelling, each of which starts at a field of the contract."""
         seen: dict[str, None] = {}
-        for index in self.indexes:
+        for each in given:
             try:
-                parts = path.parse(index)
+                parts = path.parse(each)
             except QueryError as error:
-                raise SchemaError(
-                    f"{self.name}: the index {index!r}: {error.message}", field="indexes"
-                ) from None
+                raise SchemaError(f"{self.name}: {what} {each!r}: {error.message}", field=field) from None
             if parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
-                    f"{self.name}: the index {index!r} does not start at a field of {self.shape.label}",
+                    f"{self.name}: {what} {each!r} does not start at a field of {self.shape.label}",
                     hint=f"its fields are {known}",
-                    field="indexes",
+                    field=field,
                 )
             if (text := path.text(parts)) in seen:
-                raise SchemaError(f"{self.name}: the index {index!r} is declared twice", field="indexes")
+                raise SchemaError(f"{self.name}: {what} {each!r} is declared twice", field=field)
             seen[text] = None
         return tuple(seen)
 

@@ -12,6 +12,7 @@ from dgent.model.contract import scalar
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.search.wanted import Wanted
 from dgent.store.engine.row import SchemaRows
 
 LIVE: Literal["live"] = "live"
@@ -239,6 +240,28 @@ class Declaration(msgspec.Struct, frozen=True):
     owner: str | None = None
     digest: str = ""
     kinds: dict[str, scalar.Kind] = {}  # what the texts at an index's path stand for
+    text: tuple[tuple[str, int], ...] = ()  # paths of texts that are searched for words, with their weights
+    tokenizer: str = ""  # the way of splitting these into words
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A record that a search found, its score, the part of each word in that, and the texts it searched."""
+
+    datum: Datum
+    score: float
+    parts: dict[str, float]
+    texts: list[str]
+
+
+class SearchPage(msgspec.Struct, frozen=True):
+    """The best records of a search; `building` while too many wait to be indexed to look at all.
+
+    `behind` are the schemas of which enough wait that `fill` would index them.
+    """
+
+    items: list[Found]
+    building: bool = False
+    behind: list[str] = []
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -261,6 +284,7 @@ class SchemaStats(msgspec.Struct, frozen=True):
     lagging: int
     versions: tuple[int, ...]
     owner: str | None = None
+    text: tuple[str, ...] = ()  # the paths of texts that are searched for words
 
 
 class BackendStats(msgspec.Struct, frozen=True):
@@ -408,6 +432,10 @@ class Backend(Protocol):
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records match, ignoring limit, offset and cursor."""
+        ...
+
+    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
         ...
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:

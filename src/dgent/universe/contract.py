@@ -22,6 +22,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.search.words import TOKENIZER
 from dgent.store.backend import AsOf, Declaration, Page, Shaped
 from dgent.store.engine.row import DATA, SCHEMA_VERSION
 
@@ -282,6 +283,8 @@ def declaration(schema: Schema[Any]) -> Declaration:
         schema.owner,
         schema.digest,
         {p: kind for p in schema.indexes if (kind := schema.shape.lookup.kind(path.parse(p))) is not None},
+        tuple(schema.text.items()),
+        TOKENIZER if schema.text else "",
     )
 
 

@@ -18,6 +18,7 @@ from dgent.errors import Corrupt, Denied, HistoryGone, InputError
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     NEW,
     STORED,
@@ -40,6 +41,7 @@ from dgent.store.backend import (
     Put,
     Rank,
     Reverted,
+    SearchPage,
     Version,
     View,
 )
@@ -228,6 +230,18 @@ class Gate:
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.count(query, view, as_of)
         return await self.inner.count(_narrow(query, await self._scopes()), view, as_of)
+
+    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+        """Return the best of the records that may be seen."""
+        self._check_reads()
+        if query.schema is not None and self._is_open(query.schema):
+            return await self.inner.search(wanted, query, view, limit)
+        scopes = await self._scopes()
+        page = await self.inner.search(wanted, _narrow(query, scopes), view, limit)
+        now = await self._scopes()
+        if now is scopes:
+            return page
+        return msgspec.structs.replace(page, items=[each for each in page.items if now.allow(each.datum)])
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Return the visible records whose declared refs hold this id, newest first."""

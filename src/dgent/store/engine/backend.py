@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +15,7 @@ from dgent import ids as ids_
 from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     KINDS,
     STORED,
@@ -24,16 +27,18 @@ from dgent.store.backend import (
     Declaration,
     Declared,
     Forgotten,
+    Found,
     Guard,
     Keep,
     Page,
     Rank,
     Reverted,
     SchemaStats,
+    SearchPage,
     Version,
     View,
 )
-from dgent.store.engine import prune, read
+from dgent.store.engine import prune, read, search, text
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
@@ -91,6 +96,11 @@ class KernelBackend(ABC):
     priority: int
     epoch: bytes
     remains = ""  # where bytes of forgotten records may be that the engine cannot reach
+
+    @cached_property
+    def _words(self) -> search.Kept:
+        """The words of versions that wait for a text index, from one search to the next."""
+        return {}
 
     @abstractmethod
     async def _read(self, work: Callable[[Reading], R]) -> R:
@@ -169,6 +179,26 @@ class KernelBackend(ABC):
     ) -> Page:
         reading.refresh()
         return read.query(reading, query, view, as_of, self.epoch, planned)
+
+    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
+
+        def work(reading: Reading) -> SearchPage:
+            reading.refresh()
+            states = reading.states() if query.schema is None else [reading.state(query.schema)]
+            indexes = [index for state in states if state and (index := text.open_index(reading, state))]
+            if not indexes or not wanted:
+                return SearchPage([])
+            found = search.TextSearch(indexes, view, self._words)
+            ranked = ((hit, datum_of(hit.row, reading.name)) for hit in found.rank(wanted))
+            fitting = (
+                Found(datum, hit.score, hit.parts, found.texts(hit.row))
+                for hit, datum in ranked
+                if query.matches(datum, view.shape(datum))
+            )
+            return SearchPage(list(islice(fitting, limit)), found.building, found.behind)
+
+        return await self._read(work)
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records match, ignoring limit, offset and cursor."""
@@ -392,4 +422,5 @@ def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
         len(reading.unindexed_rows(state.number)),
         tuple(sorted(state.seen)),
         state.owner,
+        tuple(path for path, _ in state.text),
     )

@@ -31,7 +31,7 @@ from dgent.model import path as paths
 from dgent.model.contract.scalar import Kind, value_of
 from dgent.store.backend import Declaration
 
-AUTHOR, SOURCE, PARENT, REF = "@author", "@source", "@parent", "@ref"
+AUTHOR, SOURCE, PARENT, REF, TEXT = "@author", "@source", "@parent", "@ref", "@text"
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
 EMPTY = b""  # the `field_keys` of a row that is in no field index
@@ -71,12 +71,19 @@ class SchemaState(msgspec.Struct, frozen=True):
     stale: bool = False  # indexes that are no longer declared wait to be removed
     kinds: dict[str, Kind] = {}  # what the texts at a declared field stand for
     keys: int = 0  # which way of making keys built the indexes
+    text: tuple[tuple[str, int], ...] = ()  # the fields that are searched for words, with their weights
+    tokenizer: str = ""  # how their texts are split into words
     usual_author: int | None = None  # whose records have no entry by author; None: every record has one
 
     @property
     def building(self) -> tuple[str, ...]:
         """The declared fields that old records are not all indexed by."""
-        return tuple(p for p in (*self.paths, *((REF,) if self.refs else ())) if p not in self.ready)
+        return tuple(name for name in self.indexed if name not in self.ready)
+
+    @property
+    def indexed(self) -> tuple[str, ...]:
+        """The declared fields, and what stands for refs and texts if there are any."""
+        return (*self.paths, *((REF,) if self.refs else ()), *((TEXT,) if self.text else ()))
 
 
 _states = msgspec.json.Decoder(SchemaState)
@@ -174,8 +181,9 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         fields, refs, kinds, ready = wanted.indexes, wanted.refs, wanted.kinds, frozenset[str]()
     else:
         fields, refs, kinds, ready = _add_up(state, wanted)
-    if empty:
-        ready = frozenset(fields) | ({REF} if refs else frozenset())
+    text = wanted.text if wanted.text or wanted.version > state.index_version else state.text
+    if (text, wanted.tokenizer) != (state.text, state.tokenizer):
+        ready -= {TEXT}
     new = msgspec.structs.replace(
         state,
         index_version=wanted.version,
@@ -190,11 +198,16 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         or (
             state.index_version != 0
             and not empty
-            and (state.index_version, state.kinds) != (wanted.version, kinds)
+            and (state.index_version, state.kinds, state.text, state.tokenizer)
+            != (wanted.version, kinds, text, wanted.tokenizer if text else "")
         ),
         kinds=kinds,
         keys=KEYS,
+        text=text,
+        tokenizer=wanted.tokenizer if text else "",
     )
+    if empty:
+        new = msgspec.structs.replace(new, ready=frozenset(new.indexed))
     if new.building and _indexing(new) != _indexing(state):
         new = msgspec.structs.replace(new, fill=(T_MIN, 0))
     return new
@@ -213,7 +226,7 @@ def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
 
 def _indexing(state: SchemaState) -> tuple[Any, ...]:
     """Return the facts that decide the index entries of a schema's records."""
-    return state.paths, state.refs, state.index_version, state.kinds, state.keys
+    return state.paths, state.refs, state.index_version, state.kinds, state.keys, state.text, state.tokenizer
 
 
 def field_index(state: SchemaState, path: str) -> IndexName:
@@ -222,10 +235,18 @@ def field_index(state: SchemaState, path: str) -> IndexName:
     return IndexName(state.number, state.index_version, "", f".{path}" if kind is None else f"={kind}.{path}")
 
 
+def text_index(state: SchemaState) -> IndexName:
+    """Return the index of the versions that wait for the text index; its number is that of the text index."""
+    texts = ",".join(f"{path}*{weight}" for path, weight in state.text)
+    return IndexName(state.number, state.index_version, "", f"{TEXT}:{state.tokenizer}:{texts}")
+
+
 def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
     if name.index_version == 0 or name.path == REF:
         return name.index_version in (0, state.index_version)
+    if name.path.startswith(TEXT):
+        return bool(state.text) and name == text_index(state)
     return any(name == field_index(state, path) for path in state.paths)
 
 

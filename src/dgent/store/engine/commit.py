@@ -7,7 +7,7 @@ many commits can share one transaction without savepoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ from dgent.store.backend import (
     View,
     Written,
 )
-from dgent.store.engine import owner
+from dgent.store.engine import fold, owner
 from dgent.store.engine import row as rows
 from dgent.store.engine.catalog import (
     AUTHOR,
@@ -52,6 +52,7 @@ from dgent.store.engine.catalog import (
     number_key,
     pack_keys,
     require_state,
+    text_index,
     unpack_keys,
 )
 from dgent.store.engine.check import check_commit, check_op, checked_declaration
@@ -161,6 +162,7 @@ class Ledger:
         self.kernel = kernel
         self._templates: dict[tuple[str, str], _Template] = {}
         self._generation = -1
+        self.merges: dict[Any, Any] = {}  # of runs of text indexes, worked out once for all their steps
 
     # -- a commit -------------------------------------------------------------------------
 
@@ -216,6 +218,8 @@ class Ledger:
             row = self._row(made, state, tip.record_key, rev, made.created_at, None)
             keys = derive_keys(state, made.plain) if state.paths or state.refs else {}
             entries += self._entries(row, made.tag_list, state, keys)
+            if state.text:
+                entries += self.note_text(row, state)
             ops.append((PUT if state.feed else PUT | QUIET, row.record_key, rev))
             new.append(row)
         kernel.insert(new)
@@ -371,6 +375,7 @@ class Ledger:
             fresh.append(row)
         else:
             self._replace(head, row, state, keys, made.tag_list)
+        entries += self.note_texts(head, row)
         if row.field_keys == EMPTY and row.field_keys is not None:
             self.kernel.mark_unindexed(state.number, row.record_key, True)
         return row, quiet
@@ -460,11 +465,15 @@ class Ledger:
         )
         self._keep(head, tombstone)
         kernel.replace(tombstone)
+        if state is not None:
+            kernel.add_entries(self.note_text(tombstone, state))
         return tombstone, 0 if state is None or state.feed else QUIET
 
     def _keep(self, head: Row, newer: Row) -> None:
         state = self.kernel.state(self.kernel.name(head.schema))
         history = "all" if state is None else state.history
+        if state is not None and state.text and history != "all":
+            fold.save_words(self.kernel, state, head)
         if history == "none":
             # Versions from before the policy may be differences from this one, so they go with it.
             self.kernel.drop_past(head.record_key, newer.rev)
@@ -482,6 +491,19 @@ class Ledger:
         kernel.add_entries(list(came))
         if any(not key for _, key, _, _ in (*gone, *came)):  # only entries by tag or schema have no key
             kernel.notice_tags(old & new)
+
+    def note_texts(self, head: Row | None, row: Row) -> list[Entry]:
+        """Return entries for a version that waits for the text index of its schema, or left another one."""
+        numbers = {row.schema} if head is None else {head.schema, row.schema}
+        states = [self.kernel.state(self.kernel.name(number)) for number in sorted(numbers)]
+        return [entry for state in states if state is not None for entry in self.note_text(row, state)]
+
+    def note_text(self, row: Row, state: SchemaState) -> list[Entry]:
+        """Return the entry that says that a version waits for a text index."""
+        if not state.text:
+            return []
+        index = self.kernel.make_index(text_index(state))
+        return [(index, row.rev.to_bytes(8, "big"), row.created_at, row.record_key)]
 
     def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)

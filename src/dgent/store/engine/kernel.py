@@ -59,6 +59,26 @@ class LogTip:
         self.seq, self.at, self.record_key = seq, at, record_key
 
 
+class TextPage(NamedTuple):
+    """A page of a text index: the key of its first record, its bytes, and the first key of the next one."""
+
+    first: int
+    body: bytes
+    until: int | None
+
+
+class TextDoc(NamedTuple):
+    """How a record is in a text index: its version there (0 if it is gone) and its size in words.
+
+    The pages may have an older version, `page_rev` (0 for none), whose `words` are kept if it is dropped.
+    """
+
+    rev: int
+    size: int
+    page_rev: int
+    words: bytes | None
+
+
 class IndexScan(NamedTuple):
     """A part of an index: from `low` (included) to `high` (not included).
 
@@ -230,6 +250,18 @@ class Reading(Protocol):
         """Return the last rev of an id that was forgotten, or 0."""
         ...
 
+    def find_text_pages(self, index: int, wanted: Sequence[tuple[bytes, int]]) -> dict[bytes, TextPage]:
+        """Return for each word and record key the page that the record is in or would be in, if any."""
+        ...
+
+    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+        """Return all pages of the words from `low` to before `high`, in order: word, first key, bytes."""
+        ...
+
+    def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
+        """Return how records are in a text index, as far as they are; None asks for all of them."""
+        ...
+
 
 Wrap: TypeAlias = Callable[[Any], Any]
 """Wraps a kernel in another one of the same kind, as `dgent.testing` does between store and engine."""
@@ -290,6 +322,22 @@ class Writing(Reading, Protocol):
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         """Remove entries from indexes."""
+        ...
+
+    def put_text_pages(self, pages: Sequence[tuple[int, bytes, int, bytes]]) -> None:
+        """Write pages of text indexes: index, word, first key, bytes."""
+        ...
+
+    def drop_text_pages(self, pages: Sequence[tuple[int, bytes, int]]) -> None:
+        """Remove pages of text indexes."""
+        ...
+
+    def put_text_docs(self, docs: Sequence[tuple[int, int, TextDoc]]) -> None:
+        """Note how records are in text indexes: by index and record key."""
+        ...
+
+    def drop_text_docs(self, docs: Sequence[tuple[int, int]]) -> None:
+        """Note that a text index does not have some records."""
         ...
 
     def notice_tags(self, entries: Iterable[Entry]) -> None:

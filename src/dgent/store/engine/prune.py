@@ -9,9 +9,10 @@ import msgspec
 from dgent import clock
 from dgent.errors import Denied
 from dgent.store.backend import EVERY_ROOM, KINDS, Keep, View
+from dgent.store.engine import fold
 from dgent.store.engine.catalog import (
     EMPTY,
-    REF,
+    TEXT,
     Entry,
     IndexName,
     SchemaState,
@@ -64,6 +65,9 @@ def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
     schemas = {old.schema for row in rows for old in (row, *kernel.past(row.record_key))}
     kernel.move_entries()  # those that wait hold values of the records
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
+    gone = {row.record_key for row in rows}
+    for schema in schemas:
+        fold.erase_texts(kernel, require_state(kernel.state(kernel.name(schema))), gone)
     versions = kernel.erase(rows, _commits_about(kernel, {row.record_key for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
@@ -171,6 +175,8 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
         return False
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
+    if state.text and fold.fold_step(ledger, state, view):
+        return True
     if state.stale:
         more = kernel.drop_indexes(state.number, lambda name: is_declared(state, name), STALE_BATCH)
         if not more:
@@ -194,14 +200,15 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     entries: list[Entry] = []
     for row in batch:
         entries.extend(_fill_row(ledger, state, row, view))
+        if TEXT not in state.ready:
+            entries.extend(ledger.note_text(row, state))
     kernel.add_entries(sorted(entries))
     done = len(batch) < FILL_BATCH
-    ready = frozenset(state.paths) | ({REF} if state.refs else frozenset())
     kernel.set_state(
         msgspec.structs.replace(
             state,
             fill=None if done else (batch[-1].created_at, batch[-1].record_key),
-            ready=ready if done else state.ready,
+            ready=frozenset(state.indexed) if done else state.ready,
         )
     )
     return not done or state.stale

@@ -14,7 +14,6 @@ from dgent.store.engine import row as rows
 from dgent.store.engine.catalog import (
     EMPTY,
     KEYS,
-    REF,
     T_MIN,
     FieldKeys,
     SchemaState,
@@ -212,8 +211,9 @@ class LineApplier:
         row, new = self._index_row(row)
         if head is None:
             store.insert([row])
-            store.add_entries(sorted(new))
+            store.add_entries([*sorted(new), *ledger.note_texts(None, row)])
         else:
+            store.add_entries(ledger.note_texts(head, row))
             ledger.change_entries(set(ledger.entries_of(head)) if head.live else set(), new)
             store.archive(rows.pack_row(head, row))
             if keep is not None:
@@ -336,10 +336,11 @@ class LineApplier:
             feed=declared.feed,
             owner=declared.owner,
             digest=declared.digest,
+            text=declared.text,
+            tokenizer=declared.tokenizer,
         )
-        if (new.index_version, new.paths, new.refs) != (state.index_version, state.paths, state.refs):
-            everything = frozenset(new.paths) | ({REF} if new.refs else frozenset())
-            ready = frozenset[str]() if state.seen else everything
+        if _indexed(new) != _indexed(state):
+            ready = frozenset[str]() if state.seen else frozenset(new.indexed)
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
             # Lines do not hold `kinds`; a program that knows the schema's contract declares them again.
@@ -350,6 +351,10 @@ class LineApplier:
                 pass
         if new != state or store.state(declared.schema) is None:
             store.set_state(new)
+
+
+def _indexed(state: SchemaState) -> tuple[object, ...]:
+    return state.index_version, state.paths, state.refs, state.text, state.tokenizer
 
 
 def _is_disputed(line: RecordLine) -> bool:

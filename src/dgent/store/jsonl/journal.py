@@ -235,7 +235,7 @@ class Journal:
 
 _PLAIN = SchemaState("", 0)
 _NAMES = {"version": "index_version", "indexes": "paths"} | {
-    name: name for name in ("refs", "history", "feed", "owner", "digest")
+    name: name for name in ("refs", "history", "feed", "owner", "digest", "text", "tokenizer")
 }
 
 

@@ -116,6 +116,8 @@ class SchemaLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     feed: bool = True
     owner: str | None = None
     digest: str = ""
+    text: tuple[tuple[str, int], ...] = ()
+    tokenizer: str = ""
     sum: str | None = None
 
 

@@ -24,6 +24,8 @@ from dgent.store.engine.kernel import (
     Logged,
     LogTip,
     Reading,
+    TextDoc,
+    TextPage,
     Wrap,
     Writing,
     no_wrap,
@@ -53,6 +55,8 @@ class MemoryKernel:
         self._log: list[Logged] = []
         self._keys: dict[bytes, int] = {}
         self._forgotten: dict[str, int] = {}
+        self._text_pages: dict[int, dict[bytes, dict[int, bytes]]] = {}  # by index, word and first key
+        self._text_docs: dict[int, dict[int, TextDoc]] = {}
         self._floor = 0
         self._floor_at = 0
         self._counters = [0, 0]  # the newest name and index numbers
@@ -214,6 +218,27 @@ class MemoryKernel:
     def forgotten_rev(self, id: str) -> int:
         return self._forgotten.get(id, 0)
 
+    def find_text_pages(self, index: int, wanted: Sequence[tuple[bytes, int]]) -> dict[bytes, TextPage]:
+        found: dict[bytes, TextPage] = {}
+        words = self._text_pages.get(index, {})
+        for word, record_key in wanted:
+            if pages := words.get(word):
+                firsts = sorted(pages)
+                place = max(bisect_right(firsts, record_key) - 1, 0)
+                after = firsts[place + 1] if place + 1 < len(firsts) else None
+                found[word] = TextPage(firsts[place], pages[firsts[place]], after)
+        return found
+
+    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+        words = self._text_pages.get(index, {})
+        found = (low,) if high == low + b"\0" else sorted(word for word in words if low <= word < high)
+        return ((word, first, body) for word in found for first, body in sorted(words.get(word, {}).items()))
+
+    def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
+        docs = self._text_docs.get(index, {})
+        wanted = docs if record_keys is None else record_keys
+        return {key: docs[key] for key in wanted if key in docs}
+
     # -- writing --------------------------------------------------------------------------
 
     def are_new(self, ids: Sequence[str]) -> bool:
@@ -291,6 +316,25 @@ class MemoryKernel:
             if place < len(run) and run[place] == (key, created_at, record_key):
                 del run[place]
 
+    def put_text_pages(self, pages: Sequence[tuple[int, bytes, int, bytes]]) -> None:
+        for index, word, first, body in pages:
+            self._text_pages.setdefault(index, {}).setdefault(word, {})[first] = body
+
+    def drop_text_pages(self, pages: Sequence[tuple[int, bytes, int]]) -> None:
+        for index, word, first in pages:
+            left = self._text_pages[index][word]
+            del left[first]
+            if not left:
+                del self._text_pages[index][word]
+
+    def put_text_docs(self, docs: Sequence[tuple[int, int, TextDoc]]) -> None:
+        for index, record_key, doc in docs:
+            self._text_docs.setdefault(index, {})[record_key] = doc
+
+    def drop_text_docs(self, docs: Sequence[tuple[int, int]]) -> None:
+        for index, record_key in docs:
+            self._text_docs.get(index, {}).pop(record_key, None)
+
     def notice_tags(self, entries: Iterable[Entry]) -> None:
         """Do nothing: no entry holds anything of the tags."""
 
@@ -332,7 +376,8 @@ class MemoryKernel:
     def drop_indexes(self, schema: int, keep: Callable[[IndexName], bool], limit: int) -> bool:
         for name, index in list(self._indexes.items()):
             if name.schema == schema and not keep(name):
-                self._entries.pop(index, None)
+                for kept in (self._entries, self._text_pages, self._text_docs):
+                    kept.pop(index, None)
                 del self._indexes[name]
         self.generation += 1
         return False

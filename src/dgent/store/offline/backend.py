@@ -31,6 +31,7 @@ from dgent.errors import (
 )
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     STORED,
     Backend,
@@ -47,6 +48,7 @@ from dgent.store.backend import (
     Page,
     Rank,
     Reverted,
+    SearchPage,
     Version,
     View,
 )
@@ -424,6 +426,10 @@ class DegradableBackend:
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return the number of matching records."""
         return await self.ask_store(report.A_READ, lambda store: store.count(query, view, as_of))
+
+    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
+        return await self.ask_store(report.A_READ, lambda store: store.search(wanted, query, view, limit))
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Return records whose declared refs hold this id."""

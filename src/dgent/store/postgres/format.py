@@ -54,7 +54,16 @@ async def drop_derived_entries(connection: Any, u: str) -> None:
     await connection.execute(functions(u))
 
 
-STEPS: tuple[Step, ...] = (Step(2, "drop entries that other indexes give", drop_derived_entries),)
+async def _change_entries(connection: Any, u: str) -> None:
+    for statement in TABLES.split(";"):
+        if statement.lstrip().startswith(("CREATE TABLE {u}.page ", "CREATE TABLE {u}.doc ")):
+            await connection.execute(statement.format(u=u))
+    await drop_derived_entries(connection, u)
+
+
+STEPS: tuple[Step, ...] = (
+    Step(2, "add the tables of text indexes, drop entries that other indexes give", _change_entries),
+)
 """The steps to the formats after the first: SQL with `{u}` for the schema, or an async function.
 
 A function gets the connection and the quoted name of the schema.
@@ -102,6 +111,15 @@ CREATE TABLE {{u}}.ix (
     ix int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, schema int NOT NULL, iv int NOT NULL,
     tag text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, trail int NOT NULL DEFAULT 0,
     UNIQUE (schema, tag, path, iv, trail)
+);
+CREATE TABLE {{u}}.page (
+    ix int NOT NULL, word bytea NOT NULL, first bigint NOT NULL, body bytea NOT NULL,
+    PRIMARY KEY (ix, word, first)
+);
+CREATE TABLE {{u}}.doc (
+    ix int NOT NULL, dk bigint NOT NULL, rev int NOT NULL, size bigint NOT NULL,
+    page_rev int NOT NULL, words bytea,
+    PRIMARY KEY (ix, dk)
 );
 CREATE TABLE {{u}}.schema (schema int PRIMARY KEY, decl bytea NOT NULL);
 CREATE TABLE {{u}}.lag (

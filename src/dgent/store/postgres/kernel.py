@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from dgent.store.engine.catalog import Entry, IndexName, SchemaState
-from dgent.store.engine.kernel import IndexScan, Logged, LogTip
+from dgent.store.engine.kernel import IndexScan, Logged, LogTip, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
@@ -183,6 +183,37 @@ class PostgresKernel(PostgresReading):
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
 
+    def put_text_pages(self, pages: Sequence[tuple[int, bytes, int, bytes]]) -> None:
+        self._run(
+            f"INSERT INTO {self.texts.u}.page (ix, word, first, body)"
+            " SELECT * FROM unnest($1::int[], $2::bytea[], $3::bigint[], $4::bytea[])"
+            " ON CONFLICT (ix, word, first) DO UPDATE SET body = excluded.body",
+            *columns(pages, 4),
+        )
+
+    def drop_text_pages(self, pages: Sequence[tuple[int, bytes, int]]) -> None:
+        self._run(
+            f"DELETE FROM {self.texts.u}.page p USING unnest($1::int[], $2::bytea[], $3::bigint[])"
+            " g (ix, word, first) WHERE p.ix = g.ix AND p.word = g.word AND p.first = g.first",
+            *columns(pages, 3),
+        )
+
+    def put_text_docs(self, docs: Sequence[tuple[int, int, TextDoc]]) -> None:
+        self._run(
+            f"INSERT INTO {self.texts.u}.doc (ix, dk, rev, size, page_rev, words)"
+            " SELECT * FROM unnest($1::int[], $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::bytea[])"
+            " ON CONFLICT (ix, dk) DO UPDATE SET rev = excluded.rev, size = excluded.size,"
+            " page_rev = excluded.page_rev, words = excluded.words",
+            *columns([(index, record_key, *doc) for index, record_key, doc in docs], 6),
+        )
+
+    def drop_text_docs(self, docs: Sequence[tuple[int, int]]) -> None:
+        self._run(
+            f"DELETE FROM {self.texts.u}.doc d USING unnest($1::int[], $2::bigint[]) g (ix, dk)"
+            " WHERE d.ix = g.ix AND d.dk = g.dk",
+            *columns(docs, 2),
+        )
+
     def notice_tags(self, entries: Iterable[Entry]) -> None:
         """Do nothing: no entry holds anything of the tags."""
 
@@ -254,7 +285,8 @@ class PostgresKernel(PostgresReading):
             )
             if left <= 0:
                 return True
-            self._run(f"DELETE FROM {u}.ix WHERE ix = $1", ix)
+            for table in ("page", "doc", "ix"):
+                self._run(f"DELETE FROM {u}.{table} WHERE ix = $1", ix)
             self._reload()
         return False
 
@@ -282,3 +314,8 @@ class PostgresKernel(PostgresReading):
         self._run(f"UPDATE {u}.meta SET number = $1 WHERE name = 'floor'", seq)
         self._reload()
         return removed
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Return the columns of some rows, which a statement takes as arrays."""
+    return [[row[place] for row in rows] for place in range(width)]

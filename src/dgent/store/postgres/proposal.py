@@ -18,7 +18,7 @@ from dgent import clock
 from dgent.store.backend import NEW, Op, Put
 from dgent.store.engine.catalog import Entry, SchemaState
 from dgent.store.engine.commit import Prepared
-from dgent.store.engine.kernel import Logged, LogTip
+from dgent.store.engine.kernel import Logged, LogTip, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.format import FRESH
@@ -201,6 +201,12 @@ class Proposal(PostgresKernel):
             self.needs_lock = True
             raise _NeedsLock
         super().set_state(state)
+
+    def put_text_docs(self, docs: Sequence[tuple[int, int, TextDoc]]) -> None:
+        if not self.locked:
+            self.needs_lock = True
+            raise _NeedsLock
+        super().put_text_docs(docs)
 
     def _run(self, sql: str, *values: Any) -> int:
         if not self.locked:

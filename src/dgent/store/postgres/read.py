@@ -18,7 +18,7 @@ from dgent.model.query import Query
 from dgent.store.backend import Page, View
 from dgent.store.engine import read
 from dgent.store.engine.catalog import Catalog, IndexName, SchemaState, after_text, high, low, state_of
-from dgent.store.engine.kernel import DELETE, IndexScan, Logged, ops_of, start_at
+from dgent.store.engine.kernel import DELETE, IndexScan, Logged, TextDoc, TextPage, ops_of, start_at
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.format import check_number
@@ -291,6 +291,35 @@ class PostgresReading:
         self._versions = []
         found = map(Row._make, self._all(self.texts.past_exact, record_keys, revs))
         self._past = {(row.record_key, row.rev): row for row in found}
+
+    # -- text indexes ---------------------------------------------------------------------
+
+    def find_text_pages(self, index: int, wanted: Sequence[tuple[bytes, int]]) -> dict[bytes, TextPage]:
+        u = self.texts.u
+        sql = (
+            f"SELECT a.word, p.first, p.body, (SELECT min(n.first) FROM {u}.page n WHERE n.ix = $1"
+            " AND n.word = a.word AND n.first > p.first) FROM unnest($2::bytea[], $3::bigint[]) a (word, dk)"
+            f" JOIN {u}.page p ON p.ix = $1 AND p.word = a.word AND p.first = coalesce("
+            f"(SELECT max(m.first) FROM {u}.page m WHERE m.ix = $1 AND m.word = a.word AND m.first <= a.dk),"
+            f" (SELECT min(m.first) FROM {u}.page m WHERE m.ix = $1 AND m.word = a.word))"
+        )
+        found = self._all(sql, index, [word for word, _ in wanted], [key for _, key in wanted])
+        return {word: TextPage(first, body, until) for word, first, body, until in found}
+
+    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+        sql = (
+            f"SELECT word, first, body FROM {self.texts.u}.page"
+            " WHERE ix = $1 AND word >= $2 AND word < $3 ORDER BY word, first"
+        )
+        return [tuple(found) for found in self._all(sql, index, low, high)]
+
+    def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
+        sql = f"SELECT dk, rev, size, page_rev, words FROM {self.texts.u}.doc WHERE ix = $1"
+        if record_keys is None:
+            found = self._all(sql, index)
+        else:
+            found = self._all(f"{sql} AND dk = ANY ($2::bigint[])", index, list(record_keys))
+        return {record_key: TextDoc(*doc) for record_key, *doc in found}
 
     def spans(self, record_key: int) -> list[tuple[int, int, int]]:
         if record_key not in self._spans:

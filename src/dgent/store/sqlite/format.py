@@ -69,6 +69,13 @@ CREATE TABLE entry (
     PRIMARY KEY (ix, key, t, dk)
 ) WITHOUT ROWID;
 CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE page (
+    ix INT NOT NULL, word BLOB NOT NULL, first INT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (ix, word, first)
+) WITHOUT ROWID;
+CREATE TABLE doc (
+    ix INT NOT NULL, dk INT NOT NULL, rev INT NOT NULL, size INT NOT NULL, page_rev INT NOT NULL, words BLOB,
+    PRIMARY KEY (ix, dk)
+) WITHOUT ROWID;
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
 CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
 CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
@@ -102,11 +109,13 @@ def drop_derived_entries(connection: apsw.Connection) -> None:
     run("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
 
 
+_NEW_IN_2 = ("CREATE TABLE tail ", "CREATE TABLE page ", "CREATE TABLE doc ")
+
+
 def _change_entries(connection: apsw.Connection, _: ProgressReporter) -> None:
-    connection.execute(
-        "CREATE TABLE tail (place INTEGER PRIMARY KEY, records INT NOT NULL, body BLOB NOT NULL)"
-    )
-    connection.execute("ALTER TABLE entry ADD COLUMN tags INT")
+    made = [each for each in TABLES.split(";") if each.lstrip().startswith(_NEW_IN_2)]
+    for statement in (*made, "ALTER TABLE entry ADD COLUMN tags INT"):
+        connection.execute(statement)
     drop_derived_entries(connection)
 
 

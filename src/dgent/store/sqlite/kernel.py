@@ -26,7 +26,18 @@ from dgent.store.engine.catalog import (
     low,
     state_of,
 )
-from dgent.store.engine.kernel import IndexScan, Logged, LogTip, Wrap, Writing, end_at, ops_of, start_at
+from dgent.store.engine.kernel import (
+    IndexScan,
+    Logged,
+    LogTip,
+    TextDoc,
+    TextPage,
+    Wrap,
+    Writing,
+    end_at,
+    ops_of,
+    start_at,
+)
 from dgent.store.engine.row import Brief, Row, columns_of
 from dgent.store.engine.tail import Moment, Tail, TailRecord, Waiting, group, pack, sum_up, unpack
 from dgent.store.engine.versions import ANCHOR
@@ -62,6 +73,15 @@ _LAST_KEY = (
     "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)),"
     " (SELECT value FROM meta WHERE name = 'clock') FROM meta WHERE name = 'dk_floor'"
 )
+_PAGE_AT = (
+    "SELECT p.word, p.first, p.body, (SELECT min(n.first) FROM page n WHERE n.ix = p.ix AND n.word = p.word"
+    " AND n.first > p.first) FROM page p WHERE p.ix = ?1 AND p.word = ?2 AND p.first = coalesce("
+    "(SELECT max(first) FROM page WHERE ix = ?1 AND word = ?2 AND first <= ?3),"
+    " (SELECT min(first) FROM page WHERE ix = ?1 AND word = ?2))"
+)
+_PAGES = "SELECT word, first, body FROM page WHERE ix = ? AND word >= ? AND word < ? ORDER BY word, first"
+_DOC = "SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ? AND dk = ?"
+_PUT_DOC = "INSERT OR REPLACE INTO doc (ix, dk, rev, size, page_rev, words) VALUES (?, ?, ?, ?, ?, ?)"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
 _INSERT = (
     f"INSERT INTO datum ({_COLUMNS}, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -505,6 +525,24 @@ class SQLiteReading:
         found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self.catalog.hash(id))
         return found[0][0] if found else 0
 
+    # -- text indexes ---------------------------------------------------------------------
+
+    def find_text_pages(self, index: int, wanted: Sequence[tuple[bytes, int]]) -> dict[bytes, TextPage]:
+        asked = [(index, word, record_key) for word, record_key in wanted]
+        found: list[Any] = self.connection.cursor().executemany(_PAGE_AT, asked).fetchall()
+        return {word: TextPage(first, body, until) for word, first, body, until in found}
+
+    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+        return self._all(_PAGES, index, low, high)
+
+    def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
+        if record_keys is None:
+            found = self._all("SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ?", index)
+        else:
+            asked = [(index, record_key) for record_key in record_keys]
+            found = self.connection.cursor().executemany(_DOC, asked).fetchall()
+        return {record_key: TextDoc(*doc) for record_key, *doc in found}
+
 
 class SQLiteKernel(SQLiteReading):
     """Reads and writes of the one writing connection."""
@@ -861,6 +899,18 @@ class SQLiteKernel(SQLiteReading):
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         self._gone_entries.extend(entries)
 
+    def put_text_pages(self, pages: Sequence[tuple[int, bytes, int, bytes]]) -> None:
+        self._many("INSERT OR REPLACE INTO page (ix, word, first, body) VALUES (?, ?, ?, ?)", pages)
+
+    def drop_text_pages(self, pages: Sequence[tuple[int, bytes, int]]) -> None:
+        self._many("DELETE FROM page WHERE ix = ? AND word = ? AND first = ?", pages)
+
+    def put_text_docs(self, docs: Sequence[tuple[int, int, TextDoc]]) -> None:
+        self._many(_PUT_DOC, [(index, record_key, *doc) for index, record_key, doc in docs])
+
+    def drop_text_docs(self, docs: Sequence[tuple[int, int]]) -> None:
+        self._many("DELETE FROM doc WHERE ix = ? AND dk = ?", docs)
+
     def notice_tags(self, entries: Iterable[Entry]) -> None:
         # They are removed and added again: whoever moves that sees that their bits no longer hold.
         keyed = [entry for entry in entries if entry[1]]
@@ -931,7 +981,8 @@ class SQLiteKernel(SQLiteReading):
             left -= self.connection.changes()
             if left <= 0:
                 return True
-            self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
+            for table in ("page", "doc", "ix"):
+                self._execute(f"DELETE FROM {table} WHERE ix = ?", (ix,))
             self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
             self.reload_everywhere()
         return False

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from dgent import codec
+from dgent.store.engine import fold
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import EMPTY, Entry, IndexName, is_declared
+from dgent.store.engine.catalog import EMPTY, TEXT, Entry, IndexName, is_declared
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row, columns_of
@@ -120,10 +121,12 @@ class Strays:
         self.extra: list[Entry] = []
         self.unindexed: list[int] = []
         self.mistagged: list[Entry] = []  # entries that lack a tag of their record
+        self.texts: dict[str, set[int] | None] = {}  # records to be indexed again; None: all of the schema
         self.unreadable = 0  # rows of the tail that are damaged
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.unindexed or self.mistagged or self.unreadable)
+        found = self.missing, self.extra, self.unindexed, self.mistagged, self.texts, self.unreadable
+        return any(map(bool, found))
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
@@ -131,6 +134,7 @@ class Strays:
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
             + (f", {len(self.mistagged):,} entries lack tags of their records" if self.mistagged else "")
+            + (f", the texts of {', '.join(self.texts)} are to be indexed again" if self.texts else "")
             + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
         )
 
@@ -157,7 +161,9 @@ class _Unsettled:
             state = states.get(name[0])
             if state is None:
                 continue
-            if state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
+            if name[3].startswith(TEXT):
+                self.indexes.add(ix)  # what waits there does not follow from the rows
+            elif state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
                 self.indexes.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
@@ -224,6 +230,10 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
     ask(_MARK)
     strays.mistagged = list(ask(_MISTAGGED))
+    for state in kernel.states():
+        damage = fold.find_damage(_as_writing(kernel), state) if state.text else set()
+        if damage is None or damage:
+            strays.texts[state.name] = damage
     strays.unindexed = sorted(
         {record_key for sql in (_UNLISTED, _NOT_UNINDEXED) for (record_key,) in ask(sql)} - spared
     )
@@ -401,6 +411,8 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
     for start in range(0, len(strays.extra), MEND_BATCH):
         extra = strays.extra[start : start + MEND_BATCH]
         await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
+    for schema, wrong in strays.texts.items():
+        await backend._write(lambda ledger, of=schema, wrong=wrong: fold.mend(ledger, of, wrong))  # type: ignore[misc]
     for start in range(0, len(strays.mistagged), MEND_BATCH):
         entries = strays.mistagged[start : start + MEND_BATCH]
         await backend._write(lambda ledger, entries=entries: _own(ledger).drop_tags(entries))  # type: ignore[misc]
