@@ -41,6 +41,7 @@ CASES: dict[str, list[Case]] = {
         Case({"schema": "nope"}, ["nope"]),
     ],
     "data.count": [Case({"schema": "note"}, ["note"])],
+    "data.search": [Case({"words": "some words", "limit": 3}, ["some", "words", "-k", "3"])],
     "data.list": [Case({"prefix": "b", "limit": 5}, ["b", "-n", "5"])],
     "data.delete": [Case({"id": "a"}, ["a"]), Case({"id": "nobody"}, ["nobody"], "not_found")],
     "data.schemas": [Case({}, [])],

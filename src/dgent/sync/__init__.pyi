@@ -47,7 +47,7 @@ from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
-from dgent.universe import relation, upgrade
+from dgent.universe import relation, search, upgrade
 from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.gate import Principal
 from dgent.universe.transaction import Names
@@ -339,6 +339,14 @@ class Universe:
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
         """Return matching records that are typed values here; unreadable ones are in `.problems`."""
+
+    def search(
+        self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any
+    ) -> search.Hits[Any]:
+        """Return the records whose texts fit the words best; a query or filters narrow them.
+
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word.
+        """
 
     def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any

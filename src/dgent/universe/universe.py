@@ -38,7 +38,7 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.registry import OpenState, backend_at, open_store
-from dgent.universe import feed, history, relation, upgrade, write
+from dgent.universe import feed, history, relation, search, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
 from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute
@@ -74,6 +74,7 @@ class Universe:
         self.names = Names()
         self.rooms: set[str] = set()  # rooms in use here, by name: they undo their commits themselves
         self._builds = upgrade.IndexBuilds()
+        self._texts: dict[str, int] = {}  # records written here since the texts of a schema were indexed
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -182,6 +183,8 @@ class Universe:
                 schema = self._undeclared[0]
                 declared = await self._builds.declare(self.backend, schema, self.contracts)
                 self._undeclared.remove(schema)
+                if schema.text:
+                    self._texts[schema.name] = 0
                 if declared.disputed:
                     warn_of_dispute(schema)
 
@@ -213,9 +216,22 @@ class Universe:
         self._check()
         if self._undeclared:
             await self._ready()
-        return await self.backend.commit(
+        done = await self.backend.commit(
             Commit(ops, key, guard, self.author, note, kind, of_seq, self._room), self.contracts
         )
+        if self._texts:
+            self._count_texts(ops)
+        return done
+
+    def _count_texts(self, ops: Sequence[Op]) -> None:
+        """Start to index texts when enough records were written."""
+        for op in ops:
+            schema = op.datum.schema if isinstance(op, Put) else None
+            if schema in self._texts:
+                self._texts[schema] += 1
+                if self._texts[schema] >= search.FOLD_AT:
+                    self._texts[schema] = 0
+                    self._builds.start(self.backend, schema, self.contracts)
 
     async def remember(
         self,
@@ -271,6 +287,8 @@ class Universe:
             await self._ready()
         commit = Commit((op,), key, None, self.author, note, room=self._room)
         done = await self.backend.commit(commit, self.contracts)
+        if self._texts:
+            self._count_texts((op,))
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
             return stamp(op.datum, 1, written.seq, self.author)
@@ -400,6 +418,20 @@ class Universe:
             await self._ready()
         seq = None if as_of is None else await seq_of(self.backend, as_of)
         return await self._source(partial).query(self.contracts.check(query), view or self.contracts, seq)
+
+    async def search(
+        self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any
+    ) -> search.Hits[Any]:
+        """Return the records whose texts fit the words best; a query or filters narrow them.
+
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word.
+        """
+        await self._ready()
+        wanted = self.contracts.check(query_of(query, filters))
+        found = await self.backend.search(search.parse(text), wanted, self.contracts, search.check_k(k))
+        for schema in found.behind:
+            self._builds.start(self.backend, schema, self.contracts)
+        return search.make_hits(self.contracts, text, found)
 
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any

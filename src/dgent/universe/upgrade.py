@@ -105,6 +105,7 @@ class IndexBuilds:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[str] = set()
         self._failed: set[str] = set()  # schemas whose indexing failed, until someone waits for it
 
     async def declare(self, backend: Backend, schema: Schema[Any], view: View) -> Declared:
@@ -115,7 +116,10 @@ class IndexBuilds:
         return declared
 
     def start(self, backend: Backend, schema: str, view: View) -> None:
-        """Start to index the records of a schema."""
+        """Start to index the records of a schema, unless that is going on."""
+        if schema in self._running:
+            return
+        self._running.add(schema)
         work = _build(backend, schema, view)
         task = asyncio.get_running_loop().create_task(work, name=f"dgent-fill-{schema}")
         self._tasks.add(task)
@@ -124,6 +128,7 @@ class IndexBuilds:
     def _end(self, schema: str, task: asyncio.Task[None]) -> None:
         """Record a failure for those who wait for the index; nobody else needs it."""
         self._tasks.discard(task)
+        self._running.discard(schema)
         if not task.cancelled() and task.exception() is not None:
             self._failed.add(schema)
 

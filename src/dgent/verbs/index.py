@@ -6,6 +6,7 @@ MODULES: dict[str, str] = {
     "data.put": "dgent.verbs.data.record",
     "data.get": "dgent.verbs.data.record",
     "data.query": "dgent.verbs.data.record",
+    "data.search": "dgent.verbs.data.record",
     "data.count": "dgent.verbs.data.record",
     "data.list": "dgent.verbs.data.record",
     "data.delete": "dgent.verbs.data.record",
@@ -211,6 +212,7 @@ NOUNS: dict[str, str] = {
 SHORT: dict[str, tuple[str, str]] = {
     "remember": ("data.put", "Store a record."),
     "recall": ("data.query", "Find records."),
+    "search": ("data.search", "Find records by the words of their texts, the best first."),
     "get": ("data.get", "Show a record."),
     "log": ("data.log", "Show the commits, newest first."),
     "get-commit": ("data.get-commit", "Show one commit with what it changed."),

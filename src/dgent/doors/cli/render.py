@@ -86,6 +86,7 @@ _DRAWINGS: dict[str, str] = {
     "Items[RecordVersion]": "record.draw_versions",
     "RecordDiff": "record.draw_diff",
     "ChangeResult": "record.draw_change",
+    "SearchHits": "record.draw_hits",
     "RecordCount": "record.draw_count",
     "Backup": "store.draw_backup",
     "Examination": "store.draw_examination",

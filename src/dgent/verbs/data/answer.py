@@ -45,6 +45,24 @@ class Records(msgspec.Struct, frozen=True):
     partial: bool = False
 
 
+class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record that a search found; the best has the score 1. `marks` are the words' places in `snippet`."""
+
+    record: Record
+    score: float
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+    parts: dict[str, float] = {}
+
+
+class SearchHits(msgspec.Struct, frozen=True):
+    """Hits, best first; `building` while records wait to be indexed that the search could not look at."""
+
+    items: list[SearchHit]
+    building: bool = False
+    explain: str = ""
+
+
 class RecordCount(msgspec.Struct, frozen=True, omit_defaults=True):
     """A number of records; `partial` when the store is unavailable and only local ones were counted."""
 

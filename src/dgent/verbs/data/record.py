@@ -18,7 +18,15 @@ from dgent.universe.write import keyed_id
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
-from dgent.verbs.data.answer import ChangeResult, Record, RecordCount, Records, record_of
+from dgent.verbs.data.answer import (
+    ChangeResult,
+    Record,
+    RecordCount,
+    Records,
+    SearchHit,
+    SearchHits,
+    record_of,
+)
 from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
@@ -204,6 +212,45 @@ async def query(context: Context, ask: QueryRecords) -> Records:
     ):
         explain = f"there is no schema {ask.schema!r} here"
     return Records([record_of(datum) for datum in page.items], page.cursor, explain, page.partial)
+
+
+class SearchRecords(Ask):
+    """Input of `data.search`."""
+
+    words: Annotated[str, argument('the words to look for; "a phrase", begin*', words=True)]
+    schema: Annotated[str | None, option("only records of this schema", complete="schema")] = None
+    tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
+    where: Annotated[tuple[str, ...], option("weight>=3, author=ann, or JSON", short="w")] = ()
+    author: Annotated[str | None, option("by this author")] = None
+    since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
+    until: Annotated[str | None, option("made before then")] = None
+    limit: Annotated[int, option("at most so many", short="k")] = 10
+    explain: Annotated[bool, option("say how much of a score comes from each word")] = False
+
+
+@verb("data.search", effect="read", errors=(InputError,))
+async def search(context: Context, ask: SearchRecords) -> SearchHits:
+    """Find records by the words of their texts, the best first."""
+    u = await context.universe()
+    wanted = Query(
+        schema=ask.schema,
+        tags=frozenset(ask.tag),
+        where=parse.where(ask.where),
+        author=ask.author,
+        since=None if ask.since is None else parse.moment(ask.since, "since"),
+        until=None if ask.until is None else parse.moment(ask.until, "until"),
+    )
+    found = await u.search(ask.words, wanted, k=ask.limit)
+    items = [
+        SearchHit(record_of(hit.datum), hit.score, hit.snippet, hit.marks, hit.parts if ask.explain else {})
+        for hit in found
+    ]
+    explain = "" if items or await _has_texts(u, ask.schema) else "no schema here has texts to search"
+    return SearchHits(items, found.building, explain)
+
+
+async def _has_texts(u: Universe, schema: str | None) -> bool:
+    return any(each.text for each in await u.schemas() if schema in (None, each.name))
 
 
 @verb("data.count", effect="read", errors=(InputError,))

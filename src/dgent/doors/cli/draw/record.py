@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,32 @@ def draw_records(found: answer.Records, paint: Paint) -> Lines:
     if found.cursor:
         lines.append(paint.dim(f"there is more: --cursor {found.cursor}"))
     return lines
+
+
+def draw_hits(found: answer.SearchHits, paint: Paint) -> Lines:
+    """Draw what a search found: a line for each record, then its passage with the words marked."""
+    lines: Lines = []
+    for hit in found.items:
+        head = [paint(f"{hit.score:.2f}", bold=True), paint(hit.record.id, fg="yellow")]
+        head += [paint(hit.record.schema or "-", fg="cyan"), paint.dim(ago(hit.record.created_at))]
+        lines += ["  ".join(head), "      " + _mark(hit.snippet, hit.marks, paint)]
+        if hit.parts:
+            lines.append(
+                paint.dim("      " + ", ".join(f"{word} {part:.2f}" for word, part in hit.parts.items()))
+            )
+    if not lines:
+        lines.append(paint.dim("nothing found" + (f"; {found.explain}" if found.explain else "")))
+    if found.building:
+        lines.append(paint.dim("records are still being indexed: there may be more"))
+    return lines
+
+
+def _mark(text: str, marks: Sequence[tuple[int, int]], paint: Paint) -> str:
+    parts, end = [], 0
+    for start, stop in marks:
+        parts += [paint(text[end:start]), paint(text[start:stop], fg="green", bold=True)]
+        end = stop
+    return "".join([*parts, paint(text[end:])])
 
 
 def summarize(record: answer.Record) -> str:

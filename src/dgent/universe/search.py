@@ -1,0 +1,94 @@
+"""The answers of a search: records with a score, and the passage that shows why."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dgent.errors import InputError
+from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
+from dgent.search.snippet import Snippet, make_snippet
+from dgent.search.wanted import Wanted, parse_search
+from dgent.store.backend import Found, SearchPage
+from dgent.universe.contract import Contracts
+
+T = TypeVar("T")
+
+FOLD_AT = 256  # so many records are written before their texts are indexed in the background
+MAX_K = 1_000
+
+
+class Hit(msgspec.Struct, Generic[T], frozen=True):
+    """A record that a search found.
+
+    `score` is 1 for the best one, `parts` says how much of it comes from each word. `snippet` is the passage
+    that fits best, and `marks` are the places of the words in it.
+    """
+
+    record: Crystal[T] | Datum
+    score: float
+    parts: dict[str, float]
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+
+    @property
+    def id(self) -> str:
+        """The id of the record."""
+        return self.record.id
+
+    @property
+    def datum(self) -> Datum:
+        """The record as it is stored."""
+        return self.record if isinstance(self.record, Datum) else self.record.datum
+
+    @property
+    def value(self) -> T:
+        """The value of the record."""
+        if isinstance(self.record, Datum):
+            raise InputError(f"{self.record.id!r} is not a typed value here", hint="use hit.record")
+        return self.record.value
+
+
+class Hits(list[Hit[T]]):
+    """Hits, best first; `building` while records wait to be indexed that the search could not look at.
+
+    `cut` says that the text had more words than a search takes.
+    """
+
+    building: bool = False
+    cut: bool = False
+
+
+def parse(text: str) -> Wanted:
+    """Return what a text asks for."""
+    if not isinstance(text, str):
+        raise InputError(f"search takes a text, not {type(text).__name__}", field="text")
+    return parse_search(text)
+
+
+def check_k(k: int) -> int:
+    """Return how many hits are asked for."""
+    if type(k) is not int or not 1 <= k <= MAX_K:
+        raise InputError(f"k is {k!r}", hint=f"a whole number from 1 to {MAX_K}", field="k")
+    return k
+
+
+def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
+    """Return what a search found, as the caller reads it."""
+    wanted = parse(text)
+    best = found.items[0].score if found.items else 1.0
+    hits: Hits[Any] = Hits(_make_hit(contracts, wanted, each, best) for each in found.items)
+    hits.building, hits.cut = found.building, wanted.cut
+    return hits
+
+
+def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> Hit[Any]:
+    snippet = max(
+        (make_snippet(text, wanted) for text in found.texts),
+        key=lambda each: len(each.marks),
+        default=Snippet(""),
+    )
+    parts = {word: part / best for word, part in found.parts.items()}
+    return Hit(contracts.lenient(found.datum), found.score / best, parts, snippet.text, snippet.marks)

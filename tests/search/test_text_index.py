@@ -1,0 +1,223 @@
+"""The text index: the same hits in the same order on every engine, whatever waits to be indexed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+import pytest
+
+import dgent
+from dgent import Datum, Query, Schema
+from dgent.search.score import encode_length, idf, norms, saturate
+from dgent.search.wanted import Wanted
+from dgent.search.words import count_words
+from dgent.store.engine import fold
+from dgent.store.upkeep import upkeep_of
+from tests.soak import times
+from tests.universe.conftest import engine, u, url
+
+__all__ = ["engine", "u", "url"]
+
+
+@dataclass(frozen=True)
+class Note:
+    title: str = ""
+    body: str = ""
+
+
+@dataclass(frozen=True)
+class Brief(Note):
+    pass
+
+
+NOTE = Schema("note", 1, Note, text={"title": 3, "body": 1})
+BRIEF = Schema("brief", 1, Brief, text={"title": 3, "body": 1}, history="none")
+VOCABULARY = [f"word{n}" for n in range(40)]
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and merges of few records, so that all of it happens often."""
+    for name, value in {"RUN_LEAST": 1, "RUN_RECORDS": 7, "MERGE_RUNS": 3, "MERGE_WORDS": 9}.items():
+        monkeypatch.setattr(fold, name, value)
+
+
+def note(id: str, schema: str, choose: random.Random) -> Datum:
+    words = [VOCABULARY[min(int(choose.paretovariate(0.7)) - 1, 39)] for _ in range(choose.randrange(12))]
+    data = {"title": " ".join(words[:3]), "body": " ".join(words[3:])}
+    return Datum(id, data=data, schema=schema, schema_version=1)
+
+
+def expected(records: dict[str, Datum], words: list[str]) -> list[tuple[str, float]]:
+    """BM25 by the book, over all records."""
+    counts = {}
+    for id, datum in records.items():
+        found: dict[str, int] = {}
+        for path, weight in NOTE.text.items():
+            for word, count in count_words(datum.data[path]).items():
+                found[word] = found.get(word, 0) + weight * count
+        counts[id] = found
+    sizes = {id: sum(found.values()) for id, found in counts.items()}
+    norm = norms(sum(sizes.values()) / len(sizes) if sizes else 1)
+    scores: dict[str, float] = {}
+    for word in dict.fromkeys(words):
+        having = [id for id, found in counts.items() if word in found]
+        for id in having:
+            part = saturate(min(counts[id][word], 255), norm[encode_length(sizes[id])])
+            scores[id] = scores.get(id, 0.0) + idf(len(records), len(having)) * part
+    return in_order(scores.items())
+
+
+def in_order(found: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    return sorted(((id, round(score, 9)) for id, score in found), key=lambda each: (-each[1], each[0]))
+
+
+async def search(u: dgent.Universe, words: list[str]) -> list[tuple[str, float]]:
+    found = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 1000)
+    return in_order((each.datum.id, each.score) for each in found.items)
+
+
+async def test_every_search_is_right_whatever_waits(
+    u: dgent.Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch)
+    u.register(NOTE, BRIEF)
+    await u.schemas()
+    choose = random.Random(4)
+    records: dict[str, Datum] = {}
+    for step in range(times(120)):
+        what, schema = choose.random(), choose.choice(("note", "brief"))
+        known = [id for id, datum in records.items() if datum.schema == schema]
+        if what < 0.55 or not known:
+            id = f"{schema}-{step}" if what < 0.4 or not known else choose.choice(known)
+            datum = note(id, schema, choose)
+            await u.put(datum)
+            records[id] = datum
+        elif what < 0.65:
+            await u.delete(id := choose.choice(known))
+            del records[id]
+        elif what < 0.7:
+            await u.forget(id := choose.choice(known))
+            del records[id]
+        elif what < 0.85:
+            await u.backend.fill(schema, u.contracts)
+        else:
+            await u.put_many(some := [note(f"{schema}-{step}-{n}", schema, choose) for n in range(8)])
+            records |= {datum.id: datum for datum in some}
+        if step % 4 == 0:
+            words = choose.sample(VOCABULARY[:12], choose.randrange(1, 4))
+            assert await search(u, words) == expected(records, words)
+
+
+async def fold_all(u: dgent.Universe, schema: str = "note") -> None:
+    while await u.backend.fill(schema, u.contracts):
+        pass
+
+
+async def titles(u: dgent.Universe, words: str, **filters: object) -> list[str]:
+    return [hit.value.title for hit in await u.search(words, **filters)]
+
+
+async def test_texts_are_indexed_in_the_background(u: dgent.Universe) -> None:
+    u.register(NOTE)
+    for n in range(300):
+        await u.remember(Note(f"title {n}", "the same words in every one of these"))
+    await u.indexed()
+    found = await u.backend.search(Wanted(("same",)), Query(), u.contracts, 1000)
+    assert len(found.items) == 300
+    assert not found.behind, "256 were written, so they were indexed"
+
+
+async def test_a_schema_may_be_declared_with_texts_later(url: str, u: dgent.Universe) -> None:
+    u.register(Schema("note", 1, Note))
+    await u.put_many([note(f"n{n}", "note", random.Random(n)) for n in range(200)])
+    before = {datum.id: datum for datum in await u.query(schema="note", limit=None, raw=True)}
+    async with dgent.open(url) as other:
+        if url == "memory:":
+            return
+        other.register(NOTE)
+        await other.indexed()
+        assert await search(other, ["word1", "word2"]) == expected(before, ["word1", "word2"])
+        other.contracts._by_name.clear()
+        other.contracts._by_type.clear()
+        other.register(Schema("note", 1, Note, text={"title": 1}))
+        await other.indexed()
+        assert [hit.id for hit in await other.search("word1 word2", k=1000)]
+        assert all("word" in hit.value.title for hit in await other.search("word1 word2", k=1000))
+
+
+async def test_filters_phrases_and_beginnings(u: dgent.Universe) -> None:
+    u.register(NOTE)
+    await u.remember(Note("Running shoes", "I ran ten miles in them"), tags={"sport"})
+    await u.remember(Note("Soup", "Ten onions, and miles of patience"), tags={"food"})
+    assert sorted(await titles(u, "ten")) == ["Running shoes", "Soup"]
+    assert await titles(u, "ten", tags={"food"}) == ["Soup"]
+    assert await titles(u, '"ten miles"') == ["Running shoes"]
+    assert await titles(u, "oni*") == ["Soup"]
+    assert await titles(u, "runs") == ["Running shoes"], "stems meet"
+    assert await titles(u, "nothing like this") == []
+    assert await titles(u, "") == []
+    hit = (await u.search("onions"))[0]
+    assert [hit.snippet[start:end] for start, end in hit.marks] == ["onions"]
+    assert hit.score == 1
+    assert hit.parts == {"onion": 1}
+    for wrong in (0, -1, 1001, True, "3"):
+        with pytest.raises(dgent.InputError):
+            await u.search("ten", k=wrong)
+    with pytest.raises(dgent.InputError):
+        await u.search(7)  # type: ignore[arg-type]
+
+
+async def test_forgotten_words_are_in_no_file(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch)
+    async with dgent.open(f"sqlite:///{store_path}/store.db") as u:
+        u.register(NOTE)
+        await u.put_many([note(f"n{n}", "note", random.Random(n)) for n in range(50)])
+        await u.remember(Note("a secretword"), id="secret")
+        await fold_all(u)
+        await u.remember(Note("another hiddenword"), id="waiting")
+        await u.remember(Note("now without it"), id="secret")
+        assert await titles(u, "secretword") == []
+        await u.forget("secret", "waiting")
+        assert await titles(u, "hiddenword") == []
+    left = b"".join(each.read_bytes() for each in store_path.iterdir() if each.is_file())
+    assert b"secretword" not in left
+    assert b"hiddenword" not in left
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE page SET body = x'00' WHERE word = CAST('word0' AS BLOB)",
+        "DELETE FROM page WHERE word = CAST('word0' AS BLOB)",
+        "DELETE FROM doc WHERE dk % 2 = 0",
+        "UPDATE page SET body = x'80c0' WHERE word = x''",
+        "UPDATE doc SET size = size + 1 WHERE dk = 3",
+    ],
+)
+async def test_damage_is_named_and_mended(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    shrink(monkeypatch)
+    records = {datum.id: datum for datum in (note(f"n{n}", "note", random.Random(n)) for n in range(60))}
+    async with dgent.open(f"sqlite:///{store_path}/store.db") as u:
+        u.register(NOTE)
+        await u.put_many(records.values())
+        await fold_all(u)
+        assert await search(u, ["word0"]) == expected(records, ["word0"])
+        found = await upkeep_of(u.backend).inspect(deep=True)
+        assert not [each for each in found if each.level == "problem"]
+    with closing(apsw.Connection(str(store_path / "store.db"))) as connection:
+        connection.execute(damage)
+    async with dgent.open(f"sqlite:///{store_path}/store.db") as u:
+        u.register(NOTE)
+        found = await upkeep_of(u.backend).inspect(deep=True, fix=True)
+        assert "texts of note" in next(each.message for each in found if each.subject == "entries")
+        await fold_all(u)
+        assert await search(u, ["word0"]) == expected(records, ["word0"])
+        found = await upkeep_of(u.backend).inspect(deep=True)
+        assert not [each for each in found if each.level == "problem"]
