@@ -25,6 +25,7 @@ from bench.postgres import postgres
 from bench.processes import processes
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
+from bench.search import search
 from bench.stores import Stores
 
 # In this order: `growth` writes into the stores that the others only read.
@@ -41,6 +42,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "search": search,
     "locomo": locomo,
     "calls": count_calls,
     "footprint": footprint,
