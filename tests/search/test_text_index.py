@@ -100,6 +100,9 @@ async def test_every_search_is_right_whatever_waits(
         elif what < 0.65:
             await u.delete(id := choose.choice(known))
             del records[id]
+            if choose.random() < 0.5:  # made anew, it has another time
+                await u.put(datum := note(id, schema, choose))
+                records[id] = datum
         elif what < 0.7:
             await u.forget(id := choose.choice(known))
             del records[id]
@@ -111,11 +114,18 @@ async def test_every_search_is_right_whatever_waits(
         if step % 4 == 0:
             words = choose.sample(VOCABULARY[:12], choose.randrange(1, 4))
             assert await search(u, words) == expected(records, words)
+    for schema in ("note", "brief"):
+        await fold_all(u, schema)
+    assert await search(u, VOCABULARY[:3]) == expected(records, VOCABULARY[:3])
+    found = await u.backend.search(Wanted(("word0",)), Query(), u.contracts, 1)
+    assert not found.behind, "nothing waits for ever"
 
 
 async def fold_all(u: dgent.Universe, schema: str = "note") -> None:
-    while await u.backend.fill(schema, u.contracts):
-        pass
+    for _ in range(10_000):
+        if not await u.backend.fill(schema, u.contracts):
+            return
+    raise AssertionError("there is no end to it")
 
 
 async def titles(u: dgent.Universe, words: str, **filters: object) -> list[str]:

@@ -241,6 +241,20 @@ def text_index(state: SchemaState) -> IndexName:
     return IndexName(state.number, state.index_version, "", f"{TEXT}:{state.tokenizer}:{texts}")
 
 
+def waiting_entry(index: int, rev: int, created_at: int, record_key: int) -> Entry:
+    """Return the entry of a version that waits for a text index.
+
+    Its key holds the time too: a record that is made anew has another one, and the entry must be found.
+    """
+    key = rev.to_bytes(8, "big") + (created_at - T_MIN).to_bytes(8, "big")
+    return index, key, created_at, record_key
+
+
+def find_waiting_entry(index: int, key: bytes, record_key: int) -> Entry:
+    """Return the entry of a version that waits, from its key."""
+    return index, key, int.from_bytes(key[8:], "big") + T_MIN, record_key
+
+
 def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
     if name.index_version == 0 or name.path == REF:

@@ -54,6 +54,7 @@ from dgent.store.engine.catalog import (
     require_state,
     text_index,
     unpack_keys,
+    waiting_entry,
 )
 from dgent.store.engine.check import check_commit, check_op, checked_declaration
 from dgent.store.engine.guard import check_guard
@@ -503,7 +504,7 @@ class Ledger:
         if not state.text:
             return []
         index = self.kernel.make_index(text_index(state))
-        return [(index, row.rev.to_bytes(8, "big"), row.created_at, row.record_key)]
+        return [waiting_entry(index, row.rev, row.created_at, row.record_key)]
 
     def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)

@@ -19,7 +19,7 @@ from dgent.search import postings
 from dgent.search.run import MAX_COUNT, Run, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
-from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, text_index
+from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, find_waiting_entry, text_index
 from dgent.store.engine.kernel import Reading, TextDoc, Writing
 from dgent.store.engine.read import version
 from dgent.store.engine.row import Row
@@ -86,7 +86,7 @@ def write_run(
         records.append((record_key, rev, {} if words is None else words.counts, length))
         docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
         size += length - old.size
-        entries += [(index.index, key, row.created_at, record_key) for key in keys]
+        entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
     count = stats.records - _count_there(known.values()) + _count_there(doc for _, _, doc in docs)
     number = stats.last_run + 1
     kernel.put_text_pages([(index.index, run_name(number), 0, make_run(records).pack())])
@@ -243,7 +243,7 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
     waiting = find_waiting(kernel, index.index, None)
     kernel.remove_entries(
         [
-            (index.index, key, waiting[each].row.created_at, each)
+            find_waiting_entry(index.index, key, each)
             for each in waiting.keys() & record_keys
             for key in waiting[each].keys
         ]

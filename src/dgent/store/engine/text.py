@@ -95,7 +95,7 @@ def find_waiting(
 ) -> dict[int, WaitingRecord]:
     """Return records that wait to be indexed: at most so many versions, the oldest or the newest ones."""
     found: dict[int, WaitingRecord] = {}
-    scan = IndexScan(index, low(b""), high(b"\xff" * 9))
+    scan = IndexScan(index, low(b""), high(b"\xff" * 17))
     for key, row in islice(reading.walk(scan, newest, False), limit):
         found.setdefault(row.record_key, WaitingRecord(row, [])).keys.append(key)
     return found
