@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schema(Generic[T]):
-    """A versioned data contract.
+    """A named, versioned kind of record, with a data contract; without one, its values are plain dicts.
 
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
@@ -32,7 +32,7 @@ class Schema(Generic[T]):
 
     name: str
     version: int = 1
-    contract: type[T] = None  # type: ignore[assignment]  # required; the default lets version have one
+    contract: type[T] | None = None
     migrations: Mapping[int, Step] = dataclasses.field(default_factory=dict)
     downgrades: Mapping[int, Step] = dataclasses.field(default_factory=dict)
     indexes: tuple[str, ...] = ()
@@ -49,10 +49,6 @@ class Schema(Generic[T]):
         if self.oldest > self.version:
             raise SchemaError(
                 f"{self.name}: oldest is {self.oldest}, above version {self.version}", field="oldest"
-            )
-        if self.contract is None:
-            raise SchemaError(
-                f"{self.name} needs a contract", hint="give it a frozen dataclass", field="contract"
             )
         self._set("shape", CompiledContract(self.contract))
         self._set("migrations", self._steps("migrations"))
@@ -111,7 +107,7 @@ class Schema(Generic[T]):
                 raise SchemaError(
                     f"{self.name}: the index {index!r}: {error.message}", field="indexes"
                 ) from None
-            if parts[0] not in self.shape.fields:
+            if self.contract is not None and parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
                     f"{self.name}: the index {index!r} does not start at a field of {self.shape.label}",

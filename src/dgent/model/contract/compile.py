@@ -29,6 +29,7 @@ from dgent.model.contract.node import (
     ListNode,
     MapNode,
     MomentNode,
+    OpenNode,
     RecordField,
     RecordNode,
     TaggedUnionNode,
@@ -50,14 +51,19 @@ class Compiler:
         self.hints: dict[Any, dict[str, Any]] = {}
 
     def root(self, contract: Any) -> RecordNode:
-        """Return the node of a whole contract."""
+        """Return the node of a whole contract; without one, that of plain dicts."""
+        if contract is None:
+            return self._complete(OpenNode())
         made = get_origin(contract) or contract
         if not isinstance(made, type) or not dataclasses.is_dataclass(made):
             raise SchemaError(
                 f"{contract!r} is not a frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
             )
-        root = self._record(contract, made.__name__)
-        for record in self.records.values():
+        return self._complete(self._record(contract, made.__name__))
+
+    def _complete(self, root: RecordNode) -> RecordNode:
+        """Return the root, after noting of each record what depends on the nodes below it."""
+        for record in (root, *self.records.values()):
             record.native = _takes(record.hint) is None
             record.clocked = [
                 (name, field.node)
@@ -291,14 +297,14 @@ def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
 class CompiledContract(Generic[T]):
     """A compiled contract: turns data into values and back, and knows where its links are.
 
-    `label` is the contract's name, `fields` maps its fields to their types as text, and `defaults` maps
-    those that have one to its factory.
+    Without a contract, values are dicts. `made` is the class of values and `label` its name, `fields` maps
+    the fields to their types as text, and `defaults` maps those that have one to its factory.
     """
 
-    def __init__(self, contract: type[T]) -> None:
+    def __init__(self, contract: type[T] | None) -> None:
         root = Compiler().root(contract)
         below = list(reach(root))
-        self.contract = contract
+        self.made: type[T] = root.made
         self.label = root.made.__name__
         self.fields = {name: field.node.text((root,)) for name, field in root.fields.items()}
         self.defaults = {name: f.default for name, f in root.fields.items() if f.default is not None}
@@ -311,13 +317,16 @@ class CompiledContract(Generic[T]):
         self._native = root.native
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
-        self._nested = any(isinstance(node, RecordNode) and node is not root for node in below)
+        # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
+        self._nested = isinstance(root, OpenNode) or any(
+            isinstance(node, RecordNode) and node is not root for node in below
+        )
         # The fields with datetimes, if none is further inside.
         self._moments = [name for name, node in root.clocked if type(node) is MomentNode]
         self.quick: Callable[[bytes | None], T] | None = None
         if self._native and len(self._moments) == len(root.clocked):
             self._from_json: Callable[[Any], T] = msgspec.json.Decoder(
-                contract, dec_hook=ref.decode_hook
+                root.hint, dec_hook=ref.decode_hook
             ).decode
             self.quick = self._decode_aware if self._clocked else self._from_json  # type: ignore[assignment]
 
@@ -336,7 +345,7 @@ class CompiledContract(Generic[T]):
         """Return the value of data that nobody else holds, where the contract has `Any`."""
         if self._native:
             try:
-                value: T = convert(data, self.contract, dec_hook=ref.decode_hook)
+                value: T = convert(data, self._root.hint, dec_hook=ref.decode_hook)
                 if not self._clocked or self._root.aware(data):
                     return value
             except Exception:

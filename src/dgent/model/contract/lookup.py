@@ -14,6 +14,7 @@ from dgent.model.contract.node import (
     LinkNode,
     ListNode,
     MapNode,
+    OpenNode,
     RecordField,
     RecordNode,
     TupleNode,
@@ -205,6 +206,8 @@ def _open_union(node: ContractNode) -> list[ContractNode]:
 
 
 def _below(node: ContractNode, segment: str) -> list[ContractNode]:
+    if isinstance(node, OpenNode):
+        return [*node.below]
     if isinstance(node, RecordNode):
         return _open_union(node.fields[segment].node) if segment in node.fields else []
     if isinstance(node, MapNode):

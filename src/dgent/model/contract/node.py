@@ -431,6 +431,26 @@ class RecordNode(ContractNode):
         return "{" + ",".join(parts) + "}"
 
 
+class OpenNode(RecordNode):
+    """Plain dicts, of a schema without a contract: any field may be there, and none is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(dict[str, Any])
+        self.below = (ContractNode(),)
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        return dict(data) if _is_map(data, at, errors) else _BAD
+
+    def unknown(self, data: Any) -> bool:
+        return False
+
+    def carry(self, old: Any, new: Any) -> Any:
+        return new
+
+    def text(self, above: tuple[ContractNode, ...]) -> str:
+        return "dict"
+
+
 def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
     """Pair each other item with the unpaired old one at the same distance behind the same neighbour."""
     taken = set(pairs.values())
