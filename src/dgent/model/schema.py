@@ -107,7 +107,7 @@ class Schema(Generic[T]):
                 raise SchemaError(
                     f"{self.name}: the index {index!r}: {error.message}", field="indexes"
                 ) from None
-            if self.contract is not None and parts[0] not in self.shape.fields:
+            if not self.shape.open and parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
                     f"{self.name}: the index {index!r} does not start at a field of {self.shape.label}",
@@ -277,6 +277,6 @@ def _derive_step(old: CompiledContract[Any], new: CompiledContract[Any]) -> Step
 
     try:
         step({})
-    except InputError as error:
+    except Exception as error:  # of a factory that needs the other fields, too
         raise SchemaError(f"{pair}: a default cannot be stored: {error}", hint=hint) from None
     return step

@@ -14,7 +14,6 @@ from dgent.model.contract.node import (
     LinkNode,
     ListNode,
     MapNode,
-    OpenNode,
     RecordField,
     RecordNode,
     TupleNode,
@@ -206,10 +205,9 @@ def _open_union(node: ContractNode) -> list[ContractNode]:
 
 
 def _below(node: ContractNode, segment: str) -> list[ContractNode]:
-    if isinstance(node, OpenNode):
-        return [*node.below]
     if isinstance(node, RecordNode):
-        return _open_union(node.fields[segment].node) if segment in node.fields else []
+        found = node.fields[segment].node if segment in node.fields else node.rest
+        return [] if found is None else _open_union(found)
     if isinstance(node, MapNode):
         return _open_union(node.item)
     if isinstance(node, ListNode | TupleNode):
