@@ -110,15 +110,12 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     if isinstance(value, set | frozenset):
         # Sets have no order of their own; a fixed one makes equal values equal bytes.
         return sorted(_walk_list(list(value), depth, enc_hook), key=canonical)
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+    names, is_model = _record_fields(value.__class__)
+    if is_model:
+        return _walk_model(value, names, depth, enc_hook)
+    if names:
         # Field by field, not by msgspec: it would give sets in an order that differs by process.
-        names = _field_names(value.__class__)
         return _walk_dict({name: getattr(value, name) for name in names}, depth, enc_hook)
-    if isinstance(value, msgspec.Struct) and is_plain_struct(type(value)):
-        items = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        return _walk_dict({name: item for name, item in items if item is not msgspec.UNSET}, depth, enc_hook)
-    if (stored := model_fields(type(value))) is not None:
-        return _walk_model(value, stored, depth, enc_hook)
     if isinstance(value, str):
         return _walk(value.value if isinstance(value, Enum) else str.__str__(value), depth, enc_hook)
     try:
@@ -132,7 +129,7 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
 
 def _walk_model(value: Any, names: tuple[str, ...], depth: int, enc_hook: Any) -> Any:
     if type(value).__pydantic_root_model__:
-        return _walk(value.root, depth, enc_hook)
+        return _walk(value.root, depth + 1, enc_hook)
     items = vars(value)
     out = {}
     for name in (name for name in names if name in items):
@@ -169,17 +166,26 @@ def _check_text(text: str) -> str:
     return text
 
 
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+def _find_fields(kind: Any) -> tuple[tuple[str, ...], bool]:
+    stored = model_fields(kind)
+    if stored is not None:
+        return stored, True
+    if hasattr(kind, "__dataclass_fields__"):
+        return tuple(field.name for field in dataclasses.fields(kind)), False
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return (kind.__struct_fields__ if is_struct and _is_plain(kind) else ()), False
 
 
-@cache
-def is_plain_struct(kind: Any) -> bool:
-    """Return whether msgspec makes a map of a struct's fields, without an option that changes it."""
-    config = kind.__struct_config__
-    renamed = kind.__struct_fields__ != kind.__struct_encode_fields__
-    return not (renamed or config.array_like or config.omit_defaults or config.tag is not None)
+_record_fields: Callable[[Any], tuple[tuple[str, ...], bool]] = cache(_find_fields)
+"""Return the fields of a class that is stored field by field, and whether it is a pydantic model."""
+
+
+def _is_plain(struct: Any) -> bool:
+    """Return whether msgspec makes a map of all fields of a struct, without an option that changes it."""
+    config = struct.__struct_config__
+    renamed = struct.__struct_fields__ != struct.__struct_encode_fields__
+    unset = any(default is msgspec.UNSET for default in struct.__struct_defaults__)
+    return not (renamed or unset or config.array_like or config.omit_defaults or config.tag is not None)
 
 
 def _model_fields(kind: Any) -> tuple[str, ...] | None:

@@ -15,6 +15,8 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import (
     AliasChoices,
     AwareDatetime,
@@ -40,9 +42,12 @@ from dgent.model.contract.scalar import KINDS
 from dgent.model.lens import field
 from dgent.model.ref import Ref
 from dgent.model.schema import Schema
+from tests.soak import times
 
 T = TypeVar("T")
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+NOON_TEXT = "2026-01-02T12:00:00Z"
 
 
 class Mood(Enum):
@@ -180,6 +185,73 @@ def test_models_inside_others_are_copies(contract: Any) -> None:
     inside = again.point if contract is Spot else again.points[0] if contract is Thing else again.thing.point
     inside.x = 99
     assert compiled(contract).decode(data) == value
+
+
+class Flat(BaseModel):
+    """A model that msgspec reads from JSON, with dicts for the models in it."""
+
+    text: str
+    at: datetime
+    n: Annotated[int, Field(ge=0)] = 1
+    real: float = 0.5
+    raw: bytes = b""
+    money: Decimal | None = None
+    mood: Mood = Mood.GLAD
+    names: set[str] = set()
+    pair: tuple[int, str] = (1, "a")
+    more: tuple[int, ...] = ()
+    link: Ref[Any] | None = None
+    point: Point = Point()
+    points: dict[str, list[Point]] = {}
+    url: HttpUrl | None = None
+    anything: Any = None
+
+    @field_validator("at", "point", "names", mode="before")
+    @classmethod
+    def _typed(cls, given: Any) -> Any:
+        assert not isinstance(given, str | list), "dgent has read it already"
+        return given
+
+
+PARTS: dict[str, list[Any]] = {
+    "at": [NOON_TEXT, "2026-01-02T12:00:00+05:00", "2026-01-02T12:00:00", 5, "1"],
+    "text": ["a", 5], "n": [1, -1, "1", 1.0, None], "real": [1, 0.5, "a"], "raw": ["AP8=", "?", 1],
+    "money": ["1.10", 1, "x", None],
+    "mood": ["sad", "mad"], "names": [["a", "b"], ["a", 1], "a"], "pair": [[1, "a"], [1], ["a", 1]],
+    "more": [[1, 2], ["a"]], "link": ["one", "", None], "point": [{"x": 2, "z": 1}, {"x": "a"}, None, 5],
+    "points": [{"k": [{"x": 2}, {}]}, {"k": {}}, {"k": [1]}], "url": ["http://a.b/", "no", 5],
+    "anything": [{"a": [1]}, None], "unknown": [1],
+}  # fmt: skip
+
+
+@settings(max_examples=times(200))
+@given(
+    st.fixed_dictionaries({}, optional={name: st.sampled_from(found) for name, found in PARTS.items()}),
+    st.booleans(),
+)
+def test_json_is_read_as_data_is(data: dict[str, Any], mostly_right: bool) -> None:
+    if mostly_right:
+        wrong = next(iter(data), "")
+        data = (
+            {"text": "a", "at": NOON_TEXT}
+            | {name: PARTS[name][0] for name in data}
+            | {wrong: data.get(wrong)}
+        )
+    contract = compiled(Flat)
+    assert contract.quick is not None
+    try:
+        value = contract.decode(data)
+    except DecodeFailed as error:
+        with pytest.raises(DecodeFailed) as told:
+            contract.decode_json(codec.encode(data))
+        assert told.value.details["fields"] == error.details["fields"]
+        with pytest.raises(Exception):  # noqa: B017
+            contract.quick(codec.encode(data))
+    else:
+        assert contract.decode_json(codec.encode(data)) == value
+        assert contract.quick(codec.encode(data)) == value
+        again = contract.encode(value)
+        assert contract.decode(again) == value and contract.encode(contract.decode(again)) == again
 
 
 # Wrong values and data
@@ -453,6 +525,10 @@ def test_deep_recursion_ends() -> None:
         value = Thing(text="a", at=NOON, inner=value)
     with pytest.raises(InputError, match="nested deeper"):
         compiled(Thing).settle(value)
+    numbers = RootModel[Any]([])
+    numbers.root.append(numbers)
+    with pytest.raises(InputError, match="nested deeper"):
+        codec.plain(numbers)
     value.inner = value
     with pytest.raises(InputError, match="nested deeper"):
         compiled(Thing).settle(value)

@@ -28,7 +28,7 @@ from dgent import codec
 from dgent.errors import Corrupt, DecodeFailed, InputError, SchemaError
 from dgent.model import path, ref
 from dgent.model.contract.lookup import Lookup
-from dgent.model.contract.model import ModelNode, check_model, find_changed
+from dgent.model.contract.model import ModelNode, check_model, find_changed, json_reader
 from dgent.model.contract.node import (
     ContractNode,
     Errors,
@@ -336,6 +336,7 @@ class CompiledContract(Generic[T]):
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
         self._loose = any(type(node) is ContractNode for node in below)
         self._native = root.native
+        self._modelled = isinstance(root, ModelNode)
         # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
         # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
@@ -344,11 +345,13 @@ class CompiledContract(Generic[T]):
         # The fields with datetimes, if none is further inside.
         self._moments = [name for name, node in root.clocked if type(node) is MomentNode]
         self.quick: Callable[[bytes | None], T] | None = None
-        if self._native and len(self._moments) == len(root.clocked):
-            self._from_json: Callable[[Any], T] = msgspec.json.Decoder(
-                root.hint, dec_hook=ref.decode_hook
-            ).decode
-            self.quick = self._decode_aware if self._clocked else self._from_json  # type: ignore[assignment]
+        if len(self._moments) == len(root.clocked):
+            reader: Any = json_reader(root) if isinstance(root, ModelNode) else None
+            if root.native:
+                reader = msgspec.json.Decoder(root.hint, dec_hook=ref.decode_hook).decode
+            if reader is not None:
+                self._from_json: Callable[[Any], T] = reader
+                self.quick = self._decode_aware if self._clocked else reader
 
     @cached_property
     def digest(self) -> str:
@@ -411,8 +414,11 @@ class CompiledContract(Generic[T]):
             return flat, value
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
         try:
-            # A copy by way of JSON: a value's owner must not be able to change the data.
-            again = self._decode(codec.decode(codec.encode(data)) if self._loose else data)
+            if self._loose or self._modelled:
+                # By way of JSON: a value's owner must not be able to change the data. Models are quicker so.
+                again = self.decode_json(codec.encode(data))
+            else:
+                again = self._decode(data)
         except DecodeFailed as error:
             fields = error.details["fields"]
             raise InputError(f"{self.label}: {_list(fields)}", contract=self.label, fields=fields) from None

@@ -7,15 +7,20 @@ indexes and links work alike. Pydantic validates the result, and converts the fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypedDict
+
+import msgspec
 
 from dgent.errors import SchemaError
-from dgent.model import path
+from dgent.model import path, ref
 from dgent.model.contract.node import (
     BAD,
     ContractNode,
     Errors,
+    KindUnionNode,
+    LeafNode,
+    LinkNode,
     ListNode,
     MapNode,
     RecordNode,
@@ -24,6 +29,7 @@ from dgent.model.contract.node import (
     check_map,
     explain,
     note_error,
+    reach,
 )
 
 _OLDEST = (2, 11)  # the first that validates by the names of fields, whatever their aliases are
@@ -115,6 +121,41 @@ def version() -> tuple[int, ...]:
     """Return the version of pydantic that the caller has."""
     text: str = sys.modules["pydantic"].VERSION
     return tuple(int(part) for part in text.split(".")[:2])
+
+
+def json_reader(root: ModelNode) -> Callable[[bytes], Any] | None:
+    """Return a function that reads JSON as the node does, or raises; None when only the node can."""
+    try:
+        decode = msgspec.json.Decoder(_plain_type(root, ()), dec_hook=ref.decode_hook).decode
+    except TypeError:
+        return None
+    foreign = any(isinstance(node, ModelNode) and node.foreign for node in reach(root))
+    validate, strict = root.made.model_validate, False if foreign else None
+    return lambda raw: validate(decode(raw), strict=strict, by_alias=False, by_name=True)
+
+
+def _plain_type(node: ContractNode, above: tuple[ContractNode, ...]) -> Any:
+    """Return the type by which msgspec reads what the node reads, with dicts for models."""
+    if isinstance(node, ModelNode) and node.rest is None and node not in above:
+        types = {name: _plain_type(field.node, (*above, node)) for name, field in node.fields.items()}
+        typed_dict: Any = TypedDict
+        return typed_dict(node.made.__name__, types, total=False)
+    if isinstance(node, LeafNode) or (isinstance(node, RecordNode) and node.native):
+        return node.hint
+    if isinstance(node, LinkNode):
+        return ref.Ref
+    below = [_plain_type(each, above) for each in node.below if node.rule is None]
+    if isinstance(node, ListNode) and below:
+        return node.build[(below[0], ...) if node.build is tuple else below[0]]
+    if isinstance(node, TupleNode) and below:
+        return tuple[tuple(below)]  # type: ignore[misc]
+    if isinstance(node, MapNode) and below:
+        return dict[str, below[0]]  # type: ignore[valid-type]
+    if isinstance(node, KindUnionNode) and node.nullable and len(below) == 1:
+        return below[0] | None
+    if type(node) is ContractNode:
+        return Any
+    raise TypeError(f"msgspec cannot read {node.text(above)}")
 
 
 def find_changed(node: ContractNode, value: Any, again: Any, at: path.Path) -> Iterator[path.Path]:
