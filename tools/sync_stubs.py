@@ -175,9 +175,11 @@ def _class(node: ast.ClassDef) -> str:
     bases = ", ".join(base for base in map(ast.unparse, node.bases) if base != "ABC")
     parts = [_doc(node), *_attributes(node)]
     members = [member for member in node.body if isinstance(member, FunctionDef) and _kept(member)]
-    several = {member.name for member in members if _is_overload(member)}
-    # A stub has the overloads and not what implements them.
-    parts += [_function(each) for each in members if each.name not in several or _is_overload(each)]
+    heads = {member.name: member for member in members if _is_overload(member)}
+    for member in members:
+        if member.name in heads and not _is_overload(member):
+            heads[member.name].body = member.body  # a stub has the overloads, the last one with the docstring
+    parts += [_function(each) for each in members if each.name not in heads or _is_overload(each)]
     return f"class {node.name}({bases}):\n" + _indented("\n\n".join(parts))
 
 

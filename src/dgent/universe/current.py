@@ -43,7 +43,7 @@ class DataMixin:
     async def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
     @overload
     async def remember(self, value: T, **fields: Any) -> Crystal[T]: ...
-    async def remember(self, value: Any, **fields: Any) -> Any:
+    async def remember(self, value: T, **fields: Any) -> Crystal[T] | Datum:
         """Store a value; a dict without a schema becomes a plain datum."""
         return await self.data.remember(value, **fields)
 

@@ -124,7 +124,7 @@ class Transaction:
     async def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
     @overload
     async def remember(self, value: T, **fields: Any) -> Crystal[T]: ...
-    async def remember(self, value: Any, **fields: Any) -> Any:
+    async def remember(self, value: T, **fields: Any) -> Crystal[T] | Datum:
         """Store a new value when the transaction commits; a dict without a schema becomes a plain datum."""
         if "key" in fields:
             raise InputError(

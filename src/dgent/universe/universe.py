@@ -235,7 +235,7 @@ class Universe:
     ) -> Crystal[T]: ...
     async def remember(  # type: ignore[misc]  # the `fields` are those below
         self,
-        value: Any,
+        value: T,
         *,
         schema: str | type | Schema[Any] | None = None,
         id: str | None = None,
@@ -248,7 +248,7 @@ class Universe:
         expect: Expect = None,
         key: str | None = None,
         note: str | None = None,
-    ) -> Any:
+    ) -> Crystal[T] | Datum:
         """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
 
         A dict without a schema becomes a plain datum, which comes back as `get` gives it.

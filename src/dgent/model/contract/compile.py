@@ -337,21 +337,25 @@ class CompiledContract(Generic[T]):
         self._loose = any(type(node) is ContractNode for node in below)
         self._native = root.native
         self._modelled = isinstance(root, ModelNode)
-        # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
         self._flat = _flat_fields(root)
         # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
         self._nested = self.open or any(isinstance(node, RecordNode) and node is not root for node in below)
         self._foreign = any(isinstance(node, ModelNode) and node.foreign for node in below)
         # The fields with datetimes, if none is further inside.
         self._moments = [name for name, node in root.clocked if type(node) is MomentNode]
-        self.quick: Callable[[bytes | None], T] | None = None
-        if len(self._moments) == len(root.clocked):
-            reader: Any = json_reader(root) if isinstance(root, ModelNode) else None
-            if root.native:
-                reader = msgspec.json.Decoder(root.hint, dec_hook=ref.decode_hook).decode
-            if reader is not None:
-                self._from_json: Callable[[Any], T] = reader
-                self.quick = self._decode_aware if self._clocked else reader
+        # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
+        self.quick: Callable[[bytes | None], T] | None = self._choose_reader()
+
+    def _choose_reader(self) -> Any:
+        """Return the quick way from JSON to a value, if there is one."""
+        root = self._root
+        if len(self._moments) != len(root.clocked):
+            return None
+        reader: Any = json_reader(root) if isinstance(root, ModelNode) else None
+        if root.native:
+            reader = msgspec.json.Decoder(root.hint, dec_hook=ref.decode_hook).decode
+        self._from_json: Callable[[Any], T] = reader
+        return self._decode_aware if reader is not None and self._clocked else reader
 
     @cached_property
     def digest(self) -> str:

@@ -135,7 +135,7 @@ def json_reader(root: ModelNode) -> Callable[[bytes], Any] | None:
 
 
 def _plain_type(node: ContractNode, above: tuple[ContractNode, ...]) -> Any:
-    """Return the type by which msgspec reads what the node reads, with dicts for models."""
+    """Return the type by which msgspec reads what the node reads, with dicts for models; or TypeError."""
     if isinstance(node, ModelNode) and node.rest is None and node not in above:
         types = {name: _plain_type(field.node, (*above, node)) for name, field in node.fields.items()}
         typed_dict: Any = TypedDict
@@ -144,18 +144,23 @@ def _plain_type(node: ContractNode, above: tuple[ContractNode, ...]) -> Any:
         return node.hint
     if isinstance(node, LinkNode):
         return ref.Ref
-    below = [_plain_type(each, above) for each in node.below if node.rule is None]
-    if isinstance(node, ListNode) and below:
+    if type(node) is ContractNode:
+        return Any
+    if node.rule is None:
+        return _plain_container(node, [_plain_type(each, above) for each in node.below])
+    raise TypeError(f"msgspec cannot read {node.text(above)}")
+
+
+def _plain_container(node: ContractNode, below: list[Any]) -> Any:
+    if isinstance(node, ListNode):
         return node.build[(below[0], ...) if node.build is tuple else below[0]]
-    if isinstance(node, TupleNode) and below:
+    if isinstance(node, TupleNode):
         return tuple[tuple(below)]  # type: ignore[misc]
-    if isinstance(node, MapNode) and below:
+    if isinstance(node, MapNode):
         return dict[str, below[0]]  # type: ignore[valid-type]
     if isinstance(node, KindUnionNode) and node.nullable and len(below) == 1:
         return below[0] | None
-    if type(node) is ContractNode:
-        return Any
-    raise TypeError(f"msgspec cannot read {node.text(above)}")
+    raise TypeError(f"msgspec cannot read {node.text(())}")
 
 
 def find_changed(node: ContractNode, value: Any, again: Any, at: path.Path) -> Iterator[path.Path]:
