@@ -144,7 +144,8 @@ def _walk_model(value: Any, names: tuple[str, ...], depth: int, enc_hook: Any) -
 def _serialize(model: Any, name: str, depth: int, bad: _Bad) -> Any:
     """Return the JSON-like form that pydantic has for a field; raises `bad` when it has none."""
     try:
-        made = model.model_dump(mode="json", include={name}, by_alias=False, round_trip=True, warnings=False)
+        dump = type(model).model_dump  # a field may be named so
+        made = dump(model, mode="json", include={name}, by_alias=False, round_trip=True, warnings=False)
         found = _walk(made[name], depth, None)
     except Exception:
         raise bad from None

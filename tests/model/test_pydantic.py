@@ -519,6 +519,29 @@ def test_a_thousand_fields() -> None:
     assert len(told.value.details["fields"]) == 1000
 
 
+class Tree(BaseModel):
+    n: int
+    below: list[Tree] = []
+    named: dict[str, Tree] | None = None
+    other: Branch | None = None
+
+
+class Branch(BaseModel):
+    tree: Tree
+
+
+Tree.model_rebuild()
+
+
+def test_models_that_contain_themselves() -> None:
+    value = Tree(n=1, below=[Tree(n=2)], named={"a": Tree(n=3)}, other=Branch(tree=Tree(n=4)))
+    data, again = compiled(Tree).settle(value)
+    assert again == value == compiled(Tree).decode_json(codec.encode(data))
+    with pytest.raises(DecodeFailed) as told:
+        compiled(Tree).decode({"n": 1, "below": [{"n": 2, "below": [{}]}], "other": {"tree": {"n": "a"}}})
+    assert set(told.value.details["fields"]) == {"below.0.below.0.n", "other.tree.n"}
+
+
 def test_deep_recursion_ends() -> None:
     value = Thing(text="a", at=NOON)
     for _ in range(codec.MAX_DEPTH + 5):

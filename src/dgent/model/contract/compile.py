@@ -80,7 +80,7 @@ class Compiler:
             hint = (
                 "leave `contract` out: then values are plain dicts"
                 if isinstance(made, type) and issubclass(made, dict)
-                else "a contract is a @dataclass(frozen=True), a frozen msgspec.Struct or a pydantic model"
+                else "use a @dataclass(frozen=True), a frozen msgspec.Struct or a model of pydantic 2"
             )
             raise SchemaError(f"{contract!r} is not a frozen dataclass, struct or model", hint=hint)
         return self._complete(self._record(contract, made.__name__))

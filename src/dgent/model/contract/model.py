@@ -24,6 +24,7 @@ from dgent.model.contract.node import (
     ListNode,
     MapNode,
     RecordNode,
+    TaggedUnionNode,
     TupleNode,
     UnionNode,
     check_map,
@@ -146,7 +147,7 @@ def _plain_type(node: ContractNode, above: tuple[ContractNode, ...]) -> Any:
         return ref.Ref
     if type(node) is ContractNode:
         return Any
-    if node.rule is None:
+    if node.rule is None and not isinstance(node, RecordNode | TaggedUnionNode):
         return _plain_container(node, [_plain_type(each, above) for each in node.below])
     raise TypeError(f"msgspec cannot read {node.text(above)}")
 
