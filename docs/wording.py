@@ -49,7 +49,7 @@ def default_of(field: Any, nothing: Any) -> str:
     if field.default_factory is not nothing:
         made = field.default_factory()
         return f"`{made!r}`" if made in ({}, [], ()) else "made for each"
-    if field.default is nothing or (field.name == "contract" and field.default is None):
+    if field.default is nothing:
         return "required"
     return f"`{field.default!r}`"
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1] / "src" / "dgent"
 HEADER = '''"""The same names for code without an event loop: every call blocks until it is answered."""
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+# mypy: disable-error-code="overload-overlap"
 '''
 # Which names each stub declares, in this order; everything else about them is read from these files.
 STUBS = {
@@ -173,8 +174,17 @@ def _class(node: ast.ClassDef) -> str:
     # That something is abstract is for those who write the async classes.
     bases = ", ".join(base for base in map(ast.unparse, node.bases) if base != "ABC")
     parts = [_doc(node), *_attributes(node)]
-    parts += [_function(member) for member in node.body if isinstance(member, FunctionDef) and _kept(member)]
+    members = [member for member in node.body if isinstance(member, FunctionDef) and _kept(member)]
+    heads = {member.name: member for member in members if _is_overload(member)}
+    for member in members:
+        if member.name in heads and not _is_overload(member):
+            heads[member.name].body = member.body  # a stub has the overloads, the last one with the docstring
+    parts += [_function(each) for each in members if each.name not in heads or _is_overload(each)]
     return f"class {node.name}({bases}):\n" + _indented("\n\n".join(parts))
+
+
+def _is_overload(member: FunctionDef) -> bool:
+    return any(ast.unparse(each) == "overload" for each in member.decorator_list)
 
 
 def _kept(member: FunctionDef) -> bool:

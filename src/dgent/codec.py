@@ -6,6 +6,7 @@ Nothing here constructs a type named in data, so loading can never run code.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -31,8 +32,9 @@ _decoder = msgspec.json.Decoder()
 def plain(value: Any, enc_hook: Any = None) -> Any:
     """Return a JSON-like copy of a value, or an InputError that names the place that cannot be stored.
 
-    Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes and dataclasses
-    become what msgspec makes of them.
+    Tuples and sets become lists; datetimes become UTC text; enums, UUIDs, bytes, dataclasses and structs
+    become what msgspec makes of them. A pydantic model becomes a map of its fields; what dgent does not know
+    in it, such as a URL, becomes what pydantic makes of it.
     """
     try:
         return _walk(value, 0, enc_hook)
@@ -108,9 +110,11 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     if isinstance(value, set | frozenset):
         # Sets have no order of their own; a fixed one makes equal values equal bytes.
         return sorted(_walk_list(list(value), depth, enc_hook), key=canonical)
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+    names, is_model = _record_fields(value.__class__)
+    if is_model:
+        return _walk_model(value, names, depth, enc_hook)
+    if names:
         # Field by field, not by msgspec: it would give sets in an order that differs by process.
-        names = _field_names(value.__class__)
         return _walk_dict({name: getattr(value, name) for name in names}, depth, enc_hook)
     if isinstance(value, str):
         return _walk(value.value if isinstance(value, Enum) else str.__str__(value), depth, enc_hook)
@@ -121,6 +125,32 @@ def _walk_other(value: Any, depth: int, enc_hook: Any) -> Any:
     if type(simple) is type(value) and not isinstance(simple, dict | list):
         raise _bad(f"is a {type(value).__name__}, which cannot be stored", "")
     return _walk(simple, depth, enc_hook)
+
+
+def _walk_model(value: Any, names: tuple[str, ...], depth: int, enc_hook: Any) -> Any:
+    if type(value).__pydantic_root_model__:
+        return _walk(value.root, depth + 1, enc_hook)
+    items = vars(value)
+    out = {}
+    for name in (name for name in names if name in items):
+        try:
+            out[name] = _walk(items[name], depth + 1, enc_hook)
+        except _Bad as bad:
+            bad.path.append(name)
+            out[name] = _serialize(value, name, depth + 1, bad)
+    return out | _walk_dict(value.__pydantic_extra__ or {}, depth, enc_hook)
+
+
+def _serialize(model: Any, name: str, depth: int, bad: _Bad) -> Any:
+    """Return the JSON-like form that pydantic has for a field; raises `bad` when it has none."""
+    try:
+        dump = type(model).model_dump  # a field may be named so
+        made = dump(model, mode="json", include={name}, by_alias=False, round_trip=True, warnings=False)
+        found = _walk(made[name], depth, None)
+    except Exception:
+        raise bad from None
+    # As in any set: a fixed order makes equal values equal bytes.
+    return sorted(found, key=canonical) if isinstance(vars(model)[name], set | frozenset) else found
 
 
 def is_text(value: str) -> bool:
@@ -137,9 +167,38 @@ def _check_text(text: str) -> str:
     return text
 
 
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+def _find_fields(kind: Any) -> tuple[tuple[str, ...], bool]:
+    stored = model_fields(kind)
+    if stored is not None:
+        return stored, True
+    if hasattr(kind, "__dataclass_fields__"):
+        return tuple(field.name for field in dataclasses.fields(kind)), False
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return (kind.__struct_fields__ if is_struct and _is_plain(kind) else ()), False
+
+
+_record_fields: Callable[[Any], tuple[tuple[str, ...], bool]] = cache(_find_fields)
+"""Return the fields of a class that is stored field by field, and whether it is a pydantic model."""
+
+
+def _is_plain(struct: Any) -> bool:
+    """Return whether msgspec makes a map of all fields of a struct, without an option that changes it."""
+    config = struct.__struct_config__
+    renamed = struct.__struct_fields__ != struct.__struct_encode_fields__
+    unset = any(default is msgspec.UNSET for default in struct.__struct_defaults__)
+    return not (renamed or unset or config.array_like or config.omit_defaults or config.tag is not None)
+
+
+def _model_fields(kind: Any) -> tuple[str, ...] | None:
+    # Known by its attributes: pydantic is there only if the caller has it.
+    fields = getattr(kind, "__pydantic_fields__", None)
+    if not isinstance(fields, dict) or not hasattr(kind, "__pydantic_root_model__"):
+        return None
+    return tuple(name for name, field in fields.items() if not field.exclude)
+
+
+model_fields: Callable[[Any], tuple[str, ...] | None] = cache(_model_fields)
+"""Return the names of the stored fields of a pydantic model; None for any other class."""
 
 
 class _Bad(Exception):

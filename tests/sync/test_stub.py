@@ -35,6 +35,8 @@ GOOD = """
         u.register(dgent.Schema("mark", contract=Mark))
         mark = u.remember(Mark("a"), tags={"x"})
         assert_type(mark, dgent.Crystal[Mark])
+        assert_type(u.remember({"a": 1}), dgent.Datum)
+        assert_type(u.remember({"a": 1}, schema="note"), dgent.Crystal[dict[str, int]])
         assert_type(u.author, str)
         for change in u.watch(since=0):
             assert_type(change, Change)

@@ -258,5 +258,55 @@ async def test_a_generic_contract(u: dgent.Universe) -> None:
         await u.remember(Box("text"))
     with pytest.raises(NotFound):
         u.collection(Box[str])
-    with pytest.raises(dgent.InputError, match="already"):
-        u.register(dgent.Schema("test.other", contract=Box[str]))
+    with pytest.raises(dgent.InputError, match=r"Box\[int\] is the contract of 'test.box' already"):
+        u.register(dgent.Schema("test.other", contract=Box[int]))
+
+
+async def test_several_generics_of_one_class(u: dgent.Universe) -> None:
+    numbers = dgent.Schema("box.number", contract=Box[int], indexes=("item",))
+    u.register(numbers, dgent.Schema("box.text", contract=Box[str]))
+    number = await u.remember(Box(3), schema="box.number")
+    text = await u.remember(Box("a"), schema=Box[str])
+    assert (number.schema_name, text.schema_name) == ("box.number", "box.text")
+    assert await u.remember(Box(3), schema=numbers, id=number.id) == number
+    assert await u.get(number.id) == number and await u.get(text.id) == text
+    assert await u.recall(schema="box.number", where={"item": {"$gte": 3}}) == [number]
+    assert await u.collection(Box[str]).query() == [text]
+    more = await u.collection(Box[str]).remember(Box("b"))
+    assert more.schema_name == "box.text"
+    changed = await u.store(number.replace(value=Box(4)))
+    assert changed.schema_name == "box.number" and changed.rev == 2
+    with pytest.raises(
+        dgent.InputError, match=r"'box.number' \(Box\[int\]\), 'box.text' \(Box\[str\]\)"
+    ) as told:
+        await u.remember(Box(5))
+    assert "schema='box.number'" in told.value.hint
+    with pytest.raises(dgent.InputError, match="several"):
+        u.collection(Box)
+    with pytest.raises(dgent.InputError, match="item"):
+        await u.remember(Box("text"), schema="box.number")
+    with pytest.raises(NotFound, match=r"Box\[float\]"):
+        u.collection(Box[float])
+    with pytest.raises(NotFound, match=r"'box.number' is registered"):
+        await u.remember(Box(1), schema=dgent.Schema("box.number", contract=Box[int]))
+    async with u.transaction() as tx:
+        inside = await tx.remember(Box(6), schema="box.number")
+    assert (await u.get(inside.id)).value == inside.value == Box(6)
+
+
+async def test_values_of_a_class_with_a_schema_of_its_own_need_no_name(u: dgent.Universe) -> None:
+    u.register(dgent.Schema("box.number", contract=Box[int]), dgent.Schema("box", contract=Box))
+    assert (await u.remember(Box(1))).schema_name == "box"
+    assert (await u.remember(Box(1), schema=Box[int])).schema_name == "box.number"
+    assert u.schema_for(Box).name == "box"
+
+
+async def test_a_newer_version_may_change_which_generic_it_holds(u: dgent.Universe) -> None:
+    u.register(dgent.Schema("box", contract=Box[int]))
+    old = await u.remember(Box(1))
+    u.register(
+        dgent.Schema("box", 2, Box[str], {1: lambda data: {"item": str(data["item"])}}),
+        dgent.Schema("box.number", contract=Box[int]),
+    )
+    assert (await u.get(old.id)).value == Box("1")
+    assert (await u.remember(Box(1), schema=Box[int])).schema_name == "box.number"

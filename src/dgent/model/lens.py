@@ -18,6 +18,9 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
 
+import msgspec
+
+from dgent import codec
 from dgent.errors import InputError
 from dgent.model.path import MISSING, Missing
 
@@ -211,14 +214,22 @@ def key(name: Hashable) -> Lens[Any, Any]:
 
 
 def field(name: str) -> Lens[Any, Any]:
-    """Return the lens of a dataclass field, which is changed by `dataclasses.replace`."""
+    """Return the lens of a field of a dataclass, a struct or a pydantic model, which is changed on a copy."""
 
     def has(s: Any) -> bool:
-        is_value = dataclasses.is_dataclass(s) and not isinstance(s, type)
-        return is_value and any(known.name == name and known.init for known in dataclasses.fields(s))
+        if isinstance(s, msgspec.Struct):
+            return name in s.__struct_fields__
+        if dataclasses.is_dataclass(s) and not isinstance(s, type):
+            return any(known.name == name and known.init for known in dataclasses.fields(s))
+        return name in (codec.model_fields(type(s)) or ())
 
     def put(s: Any, a: Any) -> Any:
-        return dataclasses.replace(s, **{name: _present(a)})
+        changes = {name: _present(a)}
+        if isinstance(s, msgspec.Struct):
+            return msgspec.structs.replace(s, **changes)
+        if codec.model_fields(type(s)) is not None:
+            return s.model_copy(update=changes)
+        return dataclasses.replace(s, **changes)
 
     return _part(f"dataclass field {name!r} that can be set", has, lambda s: getattr(s, name), put)
 

@@ -43,6 +43,27 @@ class Ref(Generic[T]):
         # The default would set the slot, which a frozen value refuses; this keeps copy and pickle working.
         return Ref, (self.id,)
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Tell pydantic how to validate a Ref in a model; only pydantic calls this."""
+        from pydantic_core import core_schema  # there, since it is pydantic that asks
+
+        text = core_schema.str_schema()
+        return core_schema.no_info_plain_validator_function(
+            _validate_ref,
+            serialization=core_schema.plain_serializer_function_ser_schema(encode_hook, return_schema=text),
+            json_schema_input_schema=text,
+        )
+
+
+def _validate_ref(data: Any) -> Ref[Any]:
+    """Return the Ref of an id; ValueError, as pydantic wants it, when it is not a valid one."""
+    try:
+        found: Ref[Any] = decode_hook(Ref, data)
+    except InputError as error:
+        raise ValueError(error.message) from None
+    return found
+
 
 def is_ref(hint: object) -> bool:
     """Return whether a type hint is `Ref` or `Ref[...]`."""

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schema(Generic[T]):
-    """A versioned data contract.
+    """A named, versioned kind of record, with a data contract; without one, its values are plain dicts.
 
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
@@ -34,7 +34,7 @@ class Schema(Generic[T]):
 
     name: str
     version: int = 1
-    contract: type[T] = None  # type: ignore[assignment]  # required; the default lets version have one
+    contract: type[T] | None = None
     migrations: Mapping[int, Step] = dataclasses.field(default_factory=dict)
     downgrades: Mapping[int, Step] = dataclasses.field(default_factory=dict)
     indexes: tuple[str, ...] = ()
@@ -52,10 +52,6 @@ class Schema(Generic[T]):
         if self.oldest > self.version:
             raise SchemaError(
                 f"{self.name}: oldest is {self.oldest}, above version {self.version}", field="oldest"
-            )
-        if self.contract is None:
-            raise SchemaError(
-                f"{self.name} needs a contract", hint="give it a frozen dataclass", field="contract"
             )
         self._set("shape", CompiledContract(self.contract))
         self._set("migrations", self._steps("migrations"))
@@ -132,7 +128,7 @@ class Schema(Generic[T]):
                 parts = path.parse(each)
             except QueryError as error:
                 raise SchemaError(f"{self.name}: {what} {each!r}: {error.message}", field=field) from None
-            if parts[0] not in self.shape.fields:
+            if not self.shape.open and parts[0] not in self.shape.fields:
                 known = ", ".join(self.shape.fields)
                 raise SchemaError(
                     f"{self.name}: {what} {each!r} does not start at a field of {self.shape.label}",
@@ -302,6 +298,6 @@ def _derive_step(old: CompiledContract[Any], new: CompiledContract[Any]) -> Step
 
     try:
         step({})
-    except InputError as error:
+    except Exception as error:  # of a factory that needs the other fields, too
         raise SchemaError(f"{pair}: a default cannot be stored: {error}", hint=hint) from None
     return step

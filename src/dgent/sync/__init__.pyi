@@ -1,12 +1,13 @@
 """The same names for code without an event loop: every call blocks until it is answered."""
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+# mypy: disable-error-code="overload-overlap"
 
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from dgent.errors import Conflict as Conflict
 from dgent.errors import Denied as Denied
@@ -87,11 +88,11 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 class Collection(Generic[T]):
-    """The records of one contract, with its type."""
+    """The records of one schema, with the type of its contract."""
 
     @property
     def schema(self) -> Schema[T]: ...
-    def __init__(self, universe: Universe, contract: type[T]) -> None: ...
+    def __init__(self, universe: Universe, contract: type[T] | str) -> None: ...
     def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
 
@@ -108,7 +109,7 @@ class Collection(Generic[T]):
         """Yield all records that match, however many, as of now."""
 
     def watch(self, since: int | None = None, query: Query | None = None, **filters: Any) -> Stream[Change]:
-        """Yield changes of records of this contract."""
+        """Yield changes of records of this schema."""
 
 class Focus(Generic[A]):
     """The part of a record that a lens shows: of a crystal's value, or of a raw datum's data."""
@@ -143,8 +144,11 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
-        """Store a new typed value when the transaction commits."""
+    @overload
+    def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
+    @overload
+    def remember(self, value: T, **fields: Any) -> Crystal[T]:
+        """Store a new value when the transaction commits; a dict without a schema becomes a plain datum."""
 
     def store(self, thing: Any, *, expect: Expect = None) -> Any:
         """Store a changed crystal or datum when the transaction commits."""
@@ -246,10 +250,14 @@ class Universe:
     ) -> Committed:
         """Do all ops or none: the one way to change anything."""
 
+    @overload
+    def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
+    @overload
     def remember(
         self,
         value: T,
         *,
+        schema: str | type | Schema[Any] | None = None,
         id: str | None = None,
         tags: Iterable[str] | None = None,
         author: str | None = None,
@@ -261,7 +269,10 @@ class Universe:
         key: str | None = None,
         note: str | None = None,
     ) -> Crystal[T]:
-        """Store a typed value and return it as a crystal."""
+        """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
+
+        A dict without a schema becomes a plain datum, which comes back as `get` gives it.
+        """
 
     def store(
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -396,8 +407,8 @@ class Universe:
         With more causes than `limit`, the nearest ones; `None` means 100,000.
         """
 
-    def collection(self, contract: type[T]) -> Collection[T]:
-        """Return a typed handle on the records of one contract."""
+    def collection(self, contract: type[T] | str) -> Collection[T]:
+        """Return a typed handle on the records of one contract, or of the schema with a name."""
 
     def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:
         """Return a part of a record, to get, set and modify through a lens."""
@@ -485,8 +496,11 @@ class DataMixin:
     def data(self) -> Universe:
         """The universe of this process."""
 
-    def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
-        """Store a typed value."""
+    @overload
+    def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
+    @overload
+    def remember(self, value: T, **fields: Any) -> Crystal[T]:
+        """Store a value; a dict without a schema becomes a plain datum."""
 
     def recall(self, query: Query) -> list[Crystal[Any]]:
         """Find typed values."""

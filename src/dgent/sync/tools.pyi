@@ -1,6 +1,7 @@
 """The same names for code without an event loop: every call blocks until it is answered."""
 
 # Generated from the async classes by tools/sync_stubs.py: change those, and run it again.
+# mypy: disable-error-code="overload-overlap"
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

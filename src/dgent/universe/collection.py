@@ -1,4 +1,4 @@
-"""A typed handle on the records of one contract."""
+"""A typed handle on the records of one schema."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.model.schema import Schema
 from dgent.store.backend import Change
-from dgent.universe.contract import Recalled, made_by
+from dgent.universe.contract import Recalled
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -18,19 +19,15 @@ T = TypeVar("T")
 
 
 class Collection(Generic[T]):
-    """The records of one contract, with its type."""
+    """The records of one schema, with the type of its contract."""
 
-    def __init__(self, universe: Universe, contract: type[T]) -> None:
+    def __init__(self, universe: Universe, contract: type[T] | str) -> None:
         self._universe = universe
-        self.schema = universe.contracts.of_type(contract)
+        self.schema: Schema[T] = universe.contracts.find(contract)
 
     async def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
-        if not isinstance(value, made_by(self.schema.contract)):
-            raise InputError(
-                f"this collection holds {self.schema.contract.__name__}, not {type(value).__name__}"
-            )
-        return await self._universe.remember(value, **fields)
+        return await self._universe.remember(value, schema=self.schema.name, **fields)
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""
@@ -57,7 +54,7 @@ class Collection(Generic[T]):
     def watch(
         self, since: int | None = None, query: Query | None = None, **filters: Any
     ) -> AsyncIterator[Change]:
-        """Yield changes of records of this contract."""
+        """Yield changes of records of this schema."""
         return self._universe.watch(since, query=self._query(query, filters))
 
     def _query(self, query: Query | None, filters: dict[str, Any]) -> Query:

@@ -18,6 +18,7 @@ from dgent.errors import (
 )
 from dgent.model import path, reserved
 from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.node import spell
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -49,7 +50,7 @@ class Contracts:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Schema[Any]] = {}
-        self._by_type: dict[type, Schema[Any]] = {}
+        self._by_class: dict[type, list[Schema[Any]]] = {}
         self._warned: set[tuple[str | None, int | None]] = set()
 
     def add(self, schema: Schema[Any]) -> bool:
@@ -64,17 +65,18 @@ class Contracts:
                 f"{schema.name} version {schema.version} is registered with another contract",
                 hint="a changed contract needs a higher version and a migration",
             )
-        made = made_by(schema.contract)
-        owner = self._by_type.get(made)
-        if owner is not None and owner.name != schema.name:
-            raise SchemaError(
-                f"{schema.contract.__name__} is the contract of {owner.name!r} already",
-                hint="give each schema its own contract class",
-            )
-        if known is not None:
-            self._by_type.pop(made_by(known.contract), None)
+        others = [each for each in self._by_class.get(schema.shape.made, ()) if each is not known]
+        for other in others:
+            if other.contract == schema.contract:
+                raise SchemaError(
+                    f"{spell(schema.contract)} is the contract of {other.name!r} already",
+                    hint="give each schema its own contract class",
+                )
+        if known is not None and known.contract is not None:
+            self._by_class[known.shape.made].remove(known)
+        if schema.contract is not None:
+            self._by_class[schema.shape.made] = [*others, schema]
         self._by_name[schema.name] = schema
-        self._by_type[made] = schema
         return True
 
     def by_name(self, name: str | None) -> Schema[Any] | None:
@@ -82,18 +84,35 @@ class Contracts:
         return None if name is None else self._by_name.get(name)
 
     def of_type(self, kind: type[T]) -> Schema[T]:
-        """Return the schema of a contract type."""
-        known = self._by_type.get(kind) if type(kind) is type else None
-        if known is not None:
-            return known
-        made = made_by(kind)
+        """Return the schema of a contract type; InputError when values of this class are of several."""
+        made = kind if type(kind) is type else get_origin(kind) or kind
         if not isinstance(made, type):
             raise InputError(f"a contract is a class, not {kind!r}", field="contract")
-        schema = self._by_type.get(made)
-        if schema is None or (kind is not made and kind != schema.contract):
-            raise NotFound(
-                f"no schema is registered for {kind.__name__}", hint="call u.register(Schema(...)) first"
+        known = self._by_class.get(made, ())
+        if len(known) == 1 and made is kind:
+            return known[0]
+        for schema in known:
+            if schema.contract == kind:
+                return schema
+        if known and made is kind:
+            names = ", ".join(f"{schema.name!r} ({spell(schema.contract)})" for schema in known)
+            raise InputError(
+                f"a {made.__name__} can be of several schemas: {names}",
+                hint=f"name the one you mean, as in schema={known[0].name!r}",
+                field="schema",
             )
+        raise NotFound(
+            f"no schema is registered for {spell(kind)}", hint="call u.register(Schema(...)) first"
+        )
+
+    def find(self, named: str | type[T] | Schema[T]) -> Schema[Any]:
+        """Return the registered schema of a name or a contract type, or a registered schema itself."""
+        if not isinstance(named, str | Schema):
+            return self.of_type(named)
+        schema = self.by_name(named if isinstance(named, str) else named.name)
+        if schema is None or (isinstance(named, Schema) and named is not schema):
+            which = repr(named) if isinstance(named, str) else f"of this contract named {named.name!r}"
+            raise NotFound(f"no schema {which} is registered here", hint="call u.register(Schema(...)) first")
         return schema
 
     def is_foreign(self, datum: Datum, room: str | None) -> bool:
@@ -264,11 +283,6 @@ def raw_of(datum: Datum) -> Datum:
         return whole(datum)
     except Corrupt as error:
         return datum.replace(data={}, problem=error.message)
-
-
-def made_by(contract: Any) -> Any:
-    """Return the class of a contract's values: the values of Box[int] are plain Boxes."""
-    return get_origin(contract) or contract
 
 
 def declaration(schema: Schema[Any]) -> Declaration:

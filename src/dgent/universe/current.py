@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from dgent.errors import InputError, NoUniverse
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.universe.universe import Universe
+
+T = TypeVar("T")
 
 _current: Universe | None = None
 
@@ -36,8 +39,12 @@ class DataMixin:
         """The universe of this process."""
         return get_universe()
 
-    async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
-        """Store a typed value."""
+    @overload
+    async def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
+    @overload
+    async def remember(self, value: T, **fields: Any) -> Crystal[T]: ...
+    async def remember(self, value: T, **fields: Any) -> Crystal[T] | Datum:
+        """Store a value; a dict without a schema becomes a plain datum."""
         return await self.data.remember(value, **fields)
 
     async def recall(self, query: Query) -> list[Crystal[Any]]:

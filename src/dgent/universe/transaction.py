@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from dgent import clock, ids
@@ -85,6 +85,7 @@ MAX_READS = 10_000
 LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Transaction:
@@ -119,15 +120,21 @@ class Transaction:
 
     # -- writes, kept until the end -------------------------------------------------------
 
-    async def remember(self, value: Any, **fields: Any) -> Crystal[Any]:
-        """Store a new typed value when the transaction commits."""
+    @overload
+    async def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...
+    @overload
+    async def remember(self, value: T, **fields: Any) -> Crystal[T]: ...
+    async def remember(self, value: T, **fields: Any) -> Crystal[T] | Datum:
+        """Store a new value when the transaction commits; a dict without a schema becomes a plain datum."""
         if "key" in fields:
             raise InputError(
                 "an op inside a transaction cannot have an idempotency key", hint="use u.commit with a key"
             )
         datum, settled = write.new_datum(self._contracts, value, **fields)
         datum = self._buffer_put(Put(datum, 0, None, True))
-        return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
+        if datum.schema is None:
+            return datum
+        return Crystal(datum, settled, datum.schema, datum.schema_version or 1)
 
     async def store(self, thing: Any, *, expect: Expect = None) -> Any:
         """Store a changed crystal or datum when the transaction commits."""

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from dgent import ids
-from dgent.errors import Closed, InputError, NotFound
+from dgent.errors import Closed, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp
 from dgent.model.query import Query
@@ -156,12 +156,7 @@ class Universe:
 
     def schema_for(self, kind: type[T] | str) -> Schema[Any]:
         """Return the registered schema of a contract type or a name."""
-        if isinstance(kind, str):
-            schema = self.contracts.by_name(kind)
-            if schema is None:
-                raise NotFound(f"no schema {kind!r} is registered here")
-            return schema
-        return self.contracts.of_type(kind)
+        return self.contracts.find(kind)
 
     async def schemas(self, *, partial: bool = False) -> builtins.list[SchemaStats]:
         """Return what the store holds of each schema."""
@@ -233,10 +228,16 @@ class Universe:
                     self._texts[schema] = 0
                     self._builds.start(self.backend, schema, self.contracts)
 
+    @overload
+    async def remember(  # type: ignore[overload-overlap]  # a dict is no T of a contract
+        self, value: dict[str, Any], *, schema: None = None, **fields: Any
+    ) -> Datum: ...
+    @overload
     async def remember(
         self,
         value: T,
         *,
+        schema: str | type | Schema[Any] | None = None,
         id: str | None = None,
         tags: Iterable[str] | None = None,
         author: str | None = None,
@@ -247,11 +248,31 @@ class Universe:
         expect: Expect = None,
         key: str | None = None,
         note: str | None = None,
-    ) -> Crystal[T]:
-        """Store a typed value and return it as a crystal."""
+    ) -> Crystal[T]: ...
+    async def remember(  # type: ignore[misc]  # the `fields` are those below
+        self,
+        value: T,
+        *,
+        schema: str | type | Schema[Any] | None = None,
+        id: str | None = None,
+        tags: Iterable[str] | None = None,
+        author: str | None = None,
+        source: str | None = None,
+        parent: Any = None,
+        content: bytes = b"",
+        created_at: datetime | None = None,
+        expect: Expect = None,
+        key: str | None = None,
+        note: str | None = None,
+    ) -> Crystal[T] | Datum:
+        """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
+
+        A dict without a schema becomes a plain datum, which comes back as `get` gives it.
+        """
         datum, settled = write.new_datum(
             self.contracts,
             value,
+            schema=schema,
             id=id,
             tags=tags,
             author=self.author if author is None else author,
@@ -262,7 +283,9 @@ class Universe:
             key=key,
         )
         stored = await self._put(Put(datum, expect, None, True), key, note)
-        return Crystal(stored, settled, datum.schema or "", datum.schema_version or 1)
+        if datum.schema is None:
+            return stored
+        return Crystal(stored, settled, datum.schema, datum.schema_version or 1)
 
     async def store(
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
@@ -530,8 +553,8 @@ class Universe:
 
     # -- relations ------------------------------------------------------------------------
 
-    def collection(self, contract: type[T]) -> Collection[T]:
-        """Return a typed handle on the records of one contract."""
+    def collection(self, contract: type[T] | str) -> Collection[T]:
+        """Return a typed handle on the records of one contract, or of the schema with a name."""
         return Collection(self, contract)
 
     def focus(self, id: str, lens: Lens[Any, T]) -> Focus[T]:

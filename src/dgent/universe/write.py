@@ -10,6 +10,7 @@ from dgent import clock, codec, ids
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp
+from dgent.model.schema import Schema
 from dgent.store.backend import Backend, Committed, Expect, Put
 from dgent.universe.contract import Contracts
 
@@ -20,6 +21,7 @@ def new_datum(
     contracts: Contracts,
     value: Any,
     *,
+    schema: str | type | Schema[Any] | None = None,
     id: str | None = None,
     tags: Iterable[str] | None = None,
     author: str | None = None,
@@ -29,13 +31,21 @@ def new_datum(
     created_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[Datum, Any]:
-    """Return the datum of a new typed value, and the value as everyone will read it."""
+    """Return the datum of a new value, and the value as everyone will read it.
+
+    A dict without a schema becomes a plain datum.
+    """
     if isinstance(value, _STORED):
         raise InputError("remember takes a value", hint="use store for crystals and put for datums")
-    schema = contracts.of_type(type(value))
-    data, settled = schema.shape.settle(value)
+    name, version = None, None
+    if schema is None and isinstance(value, dict):
+        data = settled = codec.plain(value)
+    else:
+        known = contracts.of_type(type(value)) if schema is None else contracts.find(schema)
+        name, version = known.name, known.version
+        data, settled = known.shape.settle(value)
     if id is None:
-        id = ids.new_id() if key is None else keyed_id(schema.name, key)
+        id = ids.new_id() if key is None else keyed_id(name or "", key)
     elif type(id) is not str:
         id = ids.check_id(id)
     datum = Datum(
@@ -47,8 +57,8 @@ def new_datum(
         author,
         source,
         None if parent is None else id_of(parent),
-        schema.name,
-        schema.version,
+        name,
+        version,
     )
     return datum, settled
 

@@ -98,7 +98,7 @@ class Table(Generic[E]):
         wanted = check_entity_id(id)
 
         async def work(changeset: Changeset) -> None:
-            old = await changeset.find(self.schema.contract, wanted)
+            old = await changeset.find(self.schema.shape.made, wanted)
             if old is None:
                 raise self._make_not_found(wanted)
             if expected_version is not None:
@@ -209,7 +209,7 @@ class Table(Generic[E]):
         if id is None:
             id = await self._new_id(changeset, entity)
         else:
-            old = await changeset.find(self.schema.contract, id)
+            old = await changeset.find(self.schema.shape.made, id)
             if old is None and (id.startswith(RESERVED) or await changeset.exists(id)):
                 raise errors.InvalidID(f"{id!r} is the id of another kind of record", id=id)
         if expected is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -11,15 +10,25 @@ from enum import Enum
 from functools import cached_property
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 from uuid import UUID
 
 import msgspec
 
 from dgent import codec
 from dgent.errors import Corrupt, DecodeFailed, InputError, SchemaError
-from dgent.model import ref
+from dgent.model import path, ref
 from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.model import ModelNode, check_model, find_changed, json_reader
 from dgent.model.contract.node import (
     ContractNode,
     Errors,
@@ -29,6 +38,7 @@ from dgent.model.contract.node import (
     ListNode,
     MapNode,
     MomentNode,
+    OpenNode,
     RecordField,
     RecordNode,
     TaggedUnionNode,
@@ -37,9 +47,19 @@ from dgent.model.contract.node import (
     reach,
     spell,
 )
+from dgent.model.contract.record import (
+    check_record,
+    is_record,
+    list_defaults,
+    model_default,
+    resolve_hints,
+    substitute,
+)
 
 T = TypeVar("T")
 _SCALARS = (str, int, float, bool, NoneType, bytes, datetime, date, time, timedelta, UUID, Decimal)
+
+_CONTAINERS = (tuple, list, frozenset, dict, Sequence, Mapping)
 
 
 class Compiler:
@@ -48,17 +68,28 @@ class Compiler:
     def __init__(self) -> None:
         self.records: dict[Any, RecordNode] = {}
         self.hints: dict[Any, dict[str, Any]] = {}
+        self.containers: tuple[Any, ...] = _CONTAINERS
 
     def root(self, contract: Any) -> RecordNode:
-        """Return the node of a whole contract."""
+        """Return the node of a whole contract; without one, that of plain dicts."""
+        if contract is None:
+            self.records[None] = OpenNode()
+            return self._complete(self.records[None])
         made = get_origin(contract) or contract
-        if not isinstance(made, type) or not dataclasses.is_dataclass(made):
-            raise SchemaError(
-                f"{contract!r} is not a frozen dataclass", hint="a contract is a @dataclass(frozen=True)"
+        if not is_record(made):
+            hint = (
+                "leave `contract` out: then values are plain dicts"
+                if isinstance(made, type) and issubclass(made, dict)
+                else "use a @dataclass(frozen=True), a frozen msgspec.Struct or a model of pydantic 2"
             )
-        root = self._record(contract, made.__name__)
+            raise SchemaError(f"{contract!r} is not a frozen dataclass, struct or model", hint=hint)
+        return self._complete(self._record(contract, made.__name__))
+
+    def _complete(self, root: RecordNode) -> RecordNode:
+        """Return the root, after noting of each record what depends on the nodes below it."""
+        modelled = any(isinstance(record, ModelNode) for record in self.records.values())
         for record in self.records.values():
-            record.native = _takes(record.hint) is None
+            record.native = not (modelled and _has_model(record)) and _takes(record.hint) is None
             record.clocked = [
                 (name, field.node)
                 for name, field in record.fields.items()
@@ -69,27 +100,53 @@ class Compiler:
     def _record(self, hint: Any, where: str) -> RecordNode:
         if hint in self.records:
             return self.records[hint]
+        outer = self.containers
+        try:
+            if codec.model_fields(get_origin(hint) or hint) is not None:
+                self.containers = (*_CONTAINERS, set)  # values of models can change anyway
+                return self._model(hint, where)
+            self.containers = _CONTAINERS
+            return self._frozen(hint, where)
+        finally:
+            self.containers = outer
+
+    def _frozen(self, hint: Any, where: str) -> RecordNode:
+        """Return the node of a dataclass or struct."""
         record = self.records[hint] = RecordNode(hint)
-        if not record.made.__dataclass_params__.frozen:
-            raise SchemaError(
-                f"{where}: {record.made.__name__} is not frozen",
-                hint="write @dataclass(frozen=True)",
-                field=where,
-            )
+        check_record(record.made, where)
         hints = self._hints(hint, where)
         for name, of in hints.items():
             if isinstance(of, dataclasses.InitVar) or of is dataclasses.InitVar:
                 raise SchemaError(f"{where}.{name} is an InitVar, which cannot be read back", field=name)
-        for field in dataclasses.fields(record.made):
-            node = self._node(hints[field.name], f"{where}.{field.name}")
-            record.fields[field.name] = RecordField(node, _default(field))
+        for name, default in list_defaults(record.made):
+            record.fields[name] = RecordField(self._node(hints[name], f"{where}.{name}"), default)
         record.below = [field.node for field in record.fields.values()]
+        return record
+
+    def _model(self, hint: Any, where: str) -> RecordNode:
+        """Return the node of a pydantic model."""
+        check_model(hint, where)
+        record = self.records[hint] = ModelNode(hint)
+        for name in codec.model_fields(hint) or ():
+            field = hint.__pydantic_fields__[name]
+            known = dict(self.records)
+            try:
+                node = self._node(substitute(field.annotation, {}), f"{where}.{name}")
+            except SchemaError:  # pydantic knows more types
+                self.records = known
+                node = ContractNode()
+                record.foreign.add(name)
+            default = None if field.is_required() else model_default(field)
+            record.fields[name] = RecordField(node, default)
+        record.below = [field.node for field in record.fields.values()]
+        if record.rest is not None:
+            record.below.append(record.rest)
         return record
 
     def _hints(self, hint: Any, where: str) -> dict[str, Any]:
         if hint not in self.hints:
             try:
-                self.hints[hint] = _resolve_hints(hint)
+                self.hints[hint] = resolve_hints(hint)
             except (NameError, TypeError, AttributeError) as error:
                 raise SchemaError(
                     f"{where}: a type hint cannot be resolved: {error}",
@@ -109,9 +166,9 @@ class Compiler:
         if ref.is_ref(hint):
             return LinkNode()
         kind = origin or hint
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if is_record(kind):
             return self._record(hint, where)
-        if kind in (tuple, list, frozenset, dict, Sequence, Mapping):
+        if kind in self.containers:
             return self._container(kind, get_args(hint), hint, where)
         return _leaf(hint, where)
 
@@ -122,7 +179,8 @@ class Compiler:
             return node
         if isinstance(node, LeafNode):
             return _leaf(hint, where)
-        if (reason := _takes(hint)) is not None:
+        reason = "msgspec knows no pydantic models" if _has_model(node) else _takes(hint)
+        if reason is not None:
             raise SchemaError(f"{where}: {reason}", hint="put the constraint on its parts", field=where)
         node.rule = hint
         return node
@@ -187,39 +245,6 @@ class Compiler:
         )
 
 
-def _resolve_hints(hint: Any) -> dict[str, Any]:
-    """Return the type hints of a dataclass, with the parameters of generic classes filled in."""
-    made = get_origin(hint) or hint
-    scopes: dict[type, dict[Any, Any]] = {}
-    _bind(hint, {}, scopes)
-    out: dict[str, Any] = {}
-    for base in reversed(made.__mro__):
-        own = inspect.get_annotations(base)
-        if own:
-            try:
-                resolved = get_type_hints(base, include_extras=True)
-            except NameError:  # a class made inside a function may still name itself
-                resolved = get_type_hints(base, localns={made.__name__: made}, include_extras=True)
-            out |= {name: _substitute(resolved[name], scopes.get(base, {})) for name in own}
-    return out
-
-
-def _bind(hint: Any, outer: dict[Any, Any], scopes: dict[type, dict[Any, Any]]) -> None:
-    made = get_origin(hint) or hint
-    args = [_substitute(arg, outer) for arg in get_args(hint)]
-    scopes[made] = dict(zip(getattr(made, "__parameters__", ()), args, strict=False))
-    for base in made.__dict__.get("__orig_bases__", made.__bases__):
-        if (get_origin(base) or base) not in (Generic, object):
-            _bind(base, scopes[made], scopes)
-
-
-def _substitute(hint: Any, scope: dict[Any, Any]) -> Any:
-    if isinstance(hint, TypeVar):
-        return scope.get(hint, hint.__bound__ or Any)
-    names = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-    return hint[tuple(_substitute(name, scope) for name in names)] if names else hint
-
-
 def _unalias(hint: Any) -> Any:
     """Return the type that a NewType or a `type X = ...` stands for."""
     while True:
@@ -256,6 +281,8 @@ def _leaf(hint: Any, where: str) -> LeafNode:
         known = scalar in _SCALARS or (isinstance(scalar, type) and issubclass(scalar, Enum))
         if not known and get_origin(scalar) is not Literal:
             fix = "use frozenset" if (get_origin(scalar) or scalar) is set else "use what JSON can hold"
+            if isinstance(scalar, type) and issubclass(scalar, dict):  # a typed dict
+                fix = "use a frozen dataclass, or dict[str, Any]"
             message = f"{where}: {spell(scalar)} is not a type a contract may have"
             raise SchemaError(message, hint=fix, field=where)
     if (reason := _takes(hint)) is not None:
@@ -282,23 +309,23 @@ def _place(node: ContractNode) -> str:
     return "object" if isinstance(node, MapNode) else "scalar" if isinstance(node, LinkNode) else "array"
 
 
-def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    if field.default is not dataclasses.MISSING:
-        return lambda: field.default
-    return None if field.default_factory is dataclasses.MISSING else field.default_factory
+def _has_model(node: ContractNode) -> bool:
+    return any(isinstance(each, ModelNode) for each in reach(node))
 
 
 class CompiledContract(Generic[T]):
     """A compiled contract: turns data into values and back, and knows where its links are.
 
-    `label` is the contract's name, `fields` maps its fields to their types as text, and `defaults` maps
-    those that have one to its factory.
+    Without a contract, values are dicts. `made` is the class of values and `label` its name, `fields` maps
+    the fields to their types as text, and `defaults` maps those that have one to its factory. It is `open`
+    when values may have other fields too.
     """
 
-    def __init__(self, contract: type[T]) -> None:
+    def __init__(self, contract: type[T] | None) -> None:
         root = Compiler().root(contract)
         below = list(reach(root))
-        self.contract = contract
+        self.made: type[T] = root.made
+        self.open = root.rest is not None
         self.label = root.made.__name__
         self.fields = {name: field.node.text((root,)) for name, field in root.fields.items()}
         self.defaults = {name: f.default for name, f in root.fields.items() if f.default is not None}
@@ -309,17 +336,26 @@ class CompiledContract(Generic[T]):
         # msgspec hands out what `Any` holds as it is; a copy keeps a value's owner from changing the datum.
         self._loose = any(type(node) is ContractNode for node in below)
         self._native = root.native
-        # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
+        self._modelled = isinstance(root, ModelNode)
         self._flat = _flat_fields(root)
-        self._nested = any(isinstance(node, RecordNode) and node is not root for node in below)
+        # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
+        self._nested = self.open or any(isinstance(node, RecordNode) and node is not root for node in below)
+        self._foreign = any(isinstance(node, ModelNode) and node.foreign for node in below)
         # The fields with datetimes, if none is further inside.
         self._moments = [name for name, node in root.clocked if type(node) is MomentNode]
-        self.quick: Callable[[bytes | None], T] | None = None
-        if self._native and len(self._moments) == len(root.clocked):
-            self._from_json: Callable[[Any], T] = msgspec.json.Decoder(
-                contract, dec_hook=ref.decode_hook
-            ).decode
-            self.quick = self._decode_aware if self._clocked else self._from_json  # type: ignore[assignment]
+        # JSON to value in one call, or an exception of any kind: then `decode_json` says what is wrong.
+        self.quick: Callable[[bytes | None], T] | None = self._choose_reader()
+
+    def _choose_reader(self) -> Any:
+        """Return the quick way from JSON to a value, if there is one."""
+        root = self._root
+        if len(self._moments) != len(root.clocked):
+            return None
+        reader: Any = json_reader(root) if isinstance(root, ModelNode) else None
+        if root.native:
+            reader = msgspec.json.Decoder(root.hint, dec_hook=ref.decode_hook).decode
+        self._from_json: Callable[[Any], T] = reader
+        return self._decode_aware if reader is not None and self._clocked else reader
 
     @cached_property
     def digest(self) -> str:
@@ -336,7 +372,7 @@ class CompiledContract(Generic[T]):
         """Return the value of data that nobody else holds, where the contract has `Any`."""
         if self._native:
             try:
-                value: T = convert(data, self.contract, dec_hook=ref.decode_hook)
+                value: T = convert(data, self._root.hint, dec_hook=ref.decode_hook)
                 if not self._clocked or self._root.aware(data):
                     return value
             except Exception:
@@ -382,15 +418,32 @@ class CompiledContract(Generic[T]):
             return flat, value
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
         try:
-            # A copy by way of JSON: a value's owner must not be able to change the data.
-            again = self._decode(codec.decode(codec.encode(data)) if self._loose else data)
+            if self._loose or self._modelled:
+                # By way of JSON: a value's owner must not be able to change the data. Models are quicker so.
+                again = self.decode_json(codec.encode(data))
+            else:
+                again = self._decode(data)
         except DecodeFailed as error:
             fields = error.details["fields"]
             raise InputError(f"{self.label}: {_list(fields)}", contract=self.label, fields=fields) from None
+        if self._foreign:
+            self._check_foreign(value, again)
         if self._clocked and not self._has_moments(value):
             # A text where the contract wants a datetime passes; writing it again brings it into its one form.
             data = codec.plain(again, enc_hook=ref.encode_hook)
         return data, again
+
+    def _check_foreign(self, value: T, again: T) -> None:
+        """Refuse a value that pydantic does not store as it is, such as a secret, which it masks."""
+        places = find_changed(self._root, value, again, ())
+        fields = {path.text(place): "is another value when it is read back" for place in places}
+        if fields:
+            raise InputError(
+                f"{self.label}: {_list(fields)}",
+                hint="give the field a serializer whose JSON its validators read back",
+                contract=self.label,
+                fields=fields,
+            )
 
     def _has_moments(self, value: T) -> bool:
         """Return whether every datetime of a value is one, and none is a text."""

@@ -206,7 +206,8 @@ def _open_union(node: ContractNode) -> list[ContractNode]:
 
 def _below(node: ContractNode, segment: str) -> list[ContractNode]:
     if isinstance(node, RecordNode):
-        return _open_union(node.fields[segment].node) if segment in node.fields else []
+        found = node.fields[segment].node if segment in node.fields else node.rest
+        return [] if found is None else _open_union(found)
     if isinstance(node, MapNode):
         return _open_union(node.item)
     if isinstance(node, ListNode | TupleNode):

@@ -21,8 +21,9 @@ from dgent.model import path, ref
 Errors = dict[str, str]
 Parts = Iterable[tuple[str, "ContractNode", Any]]
 
-_BAD: Any = object()  # what a reader gives after it noted an error
+BAD: Any = object()  # what a reader gives after it noted an error
 _ARRAYS = (list, tuple, set, frozenset)  # what msgspec takes for an array
+_SETS = (set, frozenset)
 _MAPS = (dict, Mapping)  # dict first: asking an abstract class takes longer
 convert = msgspec.convert
 
@@ -34,7 +35,7 @@ class ContractNode:
     rule: Any = None  # a constraint on a whole container, such as its length
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        """Return the value of the data, or _BAD after adding the reason to `errors`."""
+        """Return the value of the data, or BAD after adding the reason to `errors`."""
         return data
 
     def parts(self, data: Any) -> Parts:
@@ -67,9 +68,9 @@ class ContractNode:
         return "any"
 
     def _apply_rule(self, data: Any, value: Any, at: path.Path, errors: Errors) -> Any:
-        if value is _BAD or self.rule is None:
+        if value is BAD or self.rule is None:
             return value
-        return _BAD if _convert(self.rule, data, at, errors) is _BAD else value
+        return BAD if _convert(self.rule, data, at, errors) is BAD else value
 
 
 class LeafNode(ContractNode):
@@ -91,7 +92,7 @@ class MomentNode(LeafNode):
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
         value = super().read(data, at, errors)
         if isinstance(value, datetime) and value.tzinfo is None:
-            return _note(errors, at, "Expected `datetime` with a timezone component")
+            return note_error(errors, at, "Expected `datetime` with a timezone component")
         return value
 
     def aware(self, data: Any) -> bool:
@@ -107,7 +108,7 @@ class LinkNode(ContractNode):
         try:
             return ref.decode_hook(ref.Ref, data)
         except InputError as error:
-            return _note(errors, at, error.message)
+            return note_error(errors, at, error.message)
 
     def refs(self, data: Any, at: path.Path) -> Iterator[tuple[str, str]]:
         if isinstance(data, str):
@@ -121,7 +122,7 @@ class LinkNode(ContractNode):
 
 
 class ListNode(ContractNode):
-    """A tuple, list or frozenset of any length."""
+    """A tuple, list, frozenset or set of any length."""
 
     def __init__(self, item: ContractNode, build: type[Any]) -> None:
         self.item, self.build = item, build
@@ -129,14 +130,14 @@ class ListNode(ContractNode):
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
         if not isinstance(data, _ARRAYS):
-            return _note(errors, at, f"Expected `array`, got `{_kind(data)}`")
+            return note_error(errors, at, f"Expected `array`, got `{_kind(data)}`")
         values = [node.read(item, (*at, key), errors) for key, node, item in self.parts(data)]
-        if any(value is _BAD for value in values):
-            return _BAD
+        if any(value is BAD for value in values):
+            return BAD
         try:
             return self._apply_rule(data, self.build(values), at, errors)
         except TypeError as error:  # a frozenset of something that cannot be hashed
-            return _note(errors, at, str(error))
+            return note_error(errors, at, str(error))
 
     def parts(self, data: Any) -> Parts:
         if not isinstance(data, _ARRAYS):
@@ -151,10 +152,10 @@ class ListNode(ContractNode):
             return new
         before = list(old)
         pairs = self._pair_equal(before, new)
-        if self.build is not frozenset:
+        if self.build not in _SETS:
             _pair_changed(pairs, len(before), len(new))
         out = [self.item.carry(before[pairs[n]], item) if n in pairs else item for n, item in enumerate(new)]
-        return sorted(out, key=codec.canonical) if self.build is frozenset else out
+        return sorted(out, key=codec.canonical) if self.build in _SETS else out
 
     def _pair_equal(self, old: Sequence[Any], new: Sequence[Any]) -> dict[int, int]:
         """Return the old place of each new item that the contract sees as equal.
@@ -197,11 +198,11 @@ class TupleNode(ContractNode):
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
         if not isinstance(data, _ARRAYS):
-            return _note(errors, at, f"Expected `array`, got `{_kind(data)}`")
+            return note_error(errors, at, f"Expected `array`, got `{_kind(data)}`")
         if len(data) != len(self.below):
-            return _note(errors, at, f"Expected `array` of length {len(self.below)}, got {len(data)}")
+            return note_error(errors, at, f"Expected `array` of length {len(self.below)}, got {len(data)}")
         values = tuple(node.read(item, (*at, key), errors) for key, node, item in self.parts(data))
-        return _BAD if any(value is _BAD for value in values) else self._apply_rule(data, values, at, errors)
+        return BAD if any(value is BAD for value in values) else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         if not isinstance(data, _ARRAYS):
@@ -229,11 +230,11 @@ class MapNode(ContractNode):
         self.below = (item,)
 
     def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
-        if not _is_map(data, at, errors):
-            return _BAD
+        if not check_map(data, at, errors):
+            return BAD
         values = {key: node.read(item, (*at, key), errors) for key, node, item in self.parts(data)}
-        bad = any(value is _BAD for value in values.values())
-        return _BAD if bad else self._apply_rule(data, values, at, errors)
+        bad = any(value is BAD for value in values.values())
+        return BAD if bad else self._apply_rule(data, values, at, errors)
 
     def parts(self, data: Any) -> Parts:
         return ((key, self.item, item) for key, item in data.items()) if isinstance(data, _MAPS) else ()
@@ -303,7 +304,7 @@ class KindUnionNode(UnionNode):
         node = self.pick(data)
         if node is None:
             wanted = " | ".join([*self.members, "null"] if self.nullable else self.members)
-            return _note(errors, at, f"Expected `{wanted}`, got `{_kind(data)}`")
+            return note_error(errors, at, f"Expected `{wanted}`, got `{_kind(data)}`")
         return self._apply_rule(data, node.read(data, at, errors), at, errors)
 
     def text(self, above: tuple[ContractNode, ...]) -> str:
@@ -325,10 +326,10 @@ class TaggedUnionNode(UnionNode):
         record = self.pick(data)
         if record is not None:
             return record.read(data, at, errors)
-        if not _is_map(data, at, errors):
-            return _BAD
+        if not check_map(data, at, errors):
+            return BAD
         found = f"is {data[self.tag]!r}" if self.tag in data else "is missing"
-        return _note(
+        return note_error(
             errors, (*at, self.tag), f"{found}; it must be one of {', '.join(map(repr, self.records))}"
         )
 
@@ -345,7 +346,9 @@ class RecordField(msgspec.Struct, frozen=True):
 
 
 class RecordNode(ContractNode):
-    """A frozen dataclass."""
+    """A frozen dataclass or struct."""
+
+    rest: ContractNode | None = None  # the node of fields without a name; None: they are unknown
 
     def __init__(self, hint: Any) -> None:
         self.hint = hint
@@ -363,28 +366,30 @@ class RecordNode(ContractNode):
                     return value
             except Exception:
                 pass  # read again below, field by field, to name them all
-        if not _is_map(data, at, errors):
-            return _BAD
+        if not check_map(data, at, errors):
+            return BAD
         values = {name: self._field(name, field, data, at, errors) for name, field in self.fields.items()}
-        return _BAD if any(value is _BAD for value in values.values()) else self._build(values, at, errors)
+        return BAD if any(value is BAD for value in values.values()) else self._build(values, at, errors)
 
     def _field(
         self, name: str, field: RecordField, data: Mapping[str, Any], at: path.Path, errors: Errors
     ) -> Any:
         if name in data:
             return field.node.read(data[name], (*at, name), errors)
-        return _note(errors, (*at, name), "is missing") if field.default is None else field.default()
+        return note_error(errors, (*at, name), "is missing") if field.default is None else field.default()
 
     def _build(self, values: dict[str, Any], at: path.Path, errors: Errors) -> Any:
         """Return an instance made as msgspec makes it: attributes first, then __post_init__."""
-        value = object.__new__(self.made)
-        for name, item in values.items():
-            object.__setattr__(value, name, item)
         try:
+            if issubclass(self.made, msgspec.Struct):
+                return self.made(**values)
+            value = object.__new__(self.made)
+            for name, item in values.items():
+                object.__setattr__(value, name, item)
             if self.after is not None:
                 self.after(value)
         except Exception as error:
-            return _note(errors, at, str(error) or type(error).__name__)
+            return note_error(errors, at, explain(error))
         return value
 
     def parts(self, data: Any) -> Parts:
@@ -408,7 +413,9 @@ class RecordNode(ContractNode):
                 yield from field.node.ref_paths((*at, name), (*above, self))
 
     def unknown(self, data: Any) -> bool:
-        return isinstance(data, _MAPS) and (not data.keys() <= self.fields.keys() or super().unknown(data))
+        if not isinstance(data, _MAPS):
+            return False
+        return (self.rest is None and not data.keys() <= self.fields.keys()) or super().unknown(data)
 
     def carry(self, old: Any, new: Any) -> Any:
         if not isinstance(old, _MAPS):
@@ -416,7 +423,8 @@ class RecordNode(ContractNode):
         out = dict(new)
         for key, item in old.items():
             if key not in self.fields:
-                out.setdefault(key, item)
+                if self.rest is None:
+                    out.setdefault(key, item)
             elif key in new:
                 out[key] = self.fields[key].node.carry(item, new[key])
         return out
@@ -428,7 +436,21 @@ class RecordNode(ContractNode):
             f"{name}{'' if field.default is None else '?'}:{field.node.text((*above, self))}"
             for name, field in sorted(self.fields.items())
         ]
+        if self.rest is not None:
+            parts.append(f"*:{self.rest.text((*above, self))}")
         return "{" + ",".join(parts) + "}"
+
+
+class OpenNode(RecordNode):
+    """Plain dicts, of a schema without a contract: any field may be there."""
+
+    def __init__(self) -> None:
+        super().__init__(dict[str, Any])
+        self.rest = ContractNode()
+        self.below = (self.rest,)
+
+    def read(self, data: Any, at: path.Path, errors: Errors) -> Any:
+        return dict(data) if check_map(data, at, errors) else BAD
 
 
 def _pair_changed(pairs: dict[int, int], old: int, new: int) -> None:
@@ -487,22 +509,32 @@ def _convert(hint: Any, data: Any, at: path.Path, errors: Errors) -> Any:
     try:
         return convert(data, hint, dec_hook=ref.decode_hook)
     except Exception as error:
-        return _note(errors, at, str(error).split(" - at ")[0])
+        return note_error(errors, at, str(error).split(" - at ")[0])
 
 
-def _is_map(data: Any, at: path.Path, errors: Errors) -> bool:
+def check_map(data: Any, at: path.Path, errors: Errors) -> bool:
+    """Return whether data is a map with text keys; adds the reason to `errors` when it is not."""
     if not isinstance(data, _MAPS):
-        _note(errors, at, f"Expected `object`, got `{_kind(data)}`")
+        note_error(errors, at, f"Expected `object`, got `{_kind(data)}`")
     elif not all(isinstance(key, str) for key in data):
-        _note(errors, at, "has a key that is not `str`")
+        note_error(errors, at, "has a key that is not `str`")
     else:
         return True
     return False
 
 
-def _note(errors: Errors, at: path.Path, reason: str) -> Any:
+def note_error(errors: Errors, at: path.Path, reason: str) -> Any:
+    """Add a reason to `errors` and return BAD."""
     errors[path.text(at)] = reason
-    return _BAD
+    return BAD
+
+
+def explain(error: Exception) -> str:
+    """Return the text of an error that is not dgent's own; the name of its type when it has none."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def _kind(data: Any) -> str:
