@@ -66,7 +66,7 @@ async def _sort(
     query: Query, stored_rows: list[Datum], own: list[Datum], shape: Shape, ranks: Ranks
 ) -> list[Datum]:
     rows = stored_rows + own
-    keys = [(query.order_key(shape(datum)), clock.to_us(datum.created_at)) for datum in rows]
+    keys = [query.sort_key(datum, shape(datum)) for datum in rows]
     shared = Counter(keys)
     ties = {key for key in keys[len(stored_rows) :] if shared[key] > 1}
     tied = [datum.id for datum, key in zip(rows, keys, strict=True) if key in ties]
@@ -153,6 +153,8 @@ class Transaction:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""
         op = write.add_author(op, self._universe.author)
         datum = op.datum.check(op.plain)
+        if datum.updated_at is not None:
+            datum = datum.replace(updated_at=None)  # of the version that it was read from
         self._buffer(Put(datum, op.expect, op.indexed, True))
         return datum
 

@@ -273,7 +273,7 @@ class Universe:
         done = await self.backend.commit(commit, self.contracts)
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
-            return stamp(op.datum, 1, written.seq, self.author)
+            return stamp(op.datum, 1, written.seq, written.at_us, self.author)
         return (await write.apply_written(self.backend, (op.datum,), done, self.author))[0]
 
     async def put_many(

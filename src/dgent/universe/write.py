@@ -103,7 +103,10 @@ async def apply_written(
 ) -> list[Datum]:
     """Return the datums of a commit's last puts as it stored them, with the creation time of each record."""
     written = done.written[-len(datums) :]
-    stored = [stamp(datum, mine.rev, mine.seq, author) for datum, mine in zip(datums, written, strict=True)]
+    stored = [
+        stamp(datum, mine.rev, mine.seq, mine.at_us, author)
+        for datum, mine in zip(datums, written, strict=True)
+    ]
     old = {
         datum.id: place
         for place, (datum, mine) in enumerate(zip(datums, written, strict=True))

@@ -221,7 +221,7 @@ class Ledger:
         kernel.insert(new)
         author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
-        return Committed(seq, tuple([Written(row.id, row.rev, seq, True) for row in new]))
+        return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
 
     def _find_new(self, group: Sequence[Prepared]) -> list[list[_NewRecord]] | None:
         """Return the records of each commit, if all are new and nothing about them has to be decided."""
@@ -338,7 +338,7 @@ class Ledger:
                 continue
             row, quiet = self._write_one(verdict, fresh, entries)
             ops.append((verdict.code | quiet, row.record_key, row.rev))
-            written.append(Written(row.id, row.rev, seq, True))
+            written.append(Written(row.id, row.rev, seq, True, tip.at))
         if fresh:
             kernel.insert(fresh)
         if entries:
@@ -558,7 +558,7 @@ class Ledger:
                 f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
             )
         written = [
-            self._answer_op(op.id, logged_op, earlier.seq)
+            self._answer_op(op.id, logged_op, earlier)
             for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
         ]
         return Committed(earlier.seq, tuple(written), repeated=True)
@@ -569,18 +569,18 @@ class Ledger:
         The log names no ids: an op on a record that never was, or is forgotten, has None.
         """
         found = [(op, self.kernel.row(op[1])) for op in logged.ops]
-        written = [self._answer_op(None if row is None else row.id, op, logged.seq) for op, row in found]
+        written = [self._answer_op(None if row is None else row.id, op, logged) for op, row in found]
         return Committed(logged.seq, tuple(written))
 
-    def _answer_op(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
+    def _answer_op(self, id: str | None, logged_op: LoggedOp, logged: Logged) -> Written:
         code, record_key, rev = logged_op
         if code != SAME:
-            return Written(id, rev, seq, True)
+            return Written(id, rev, logged.seq, True, logged.at)
         # It changed nothing, so the answer named the commit that had made the version.
         row = self.kernel.row(record_key)
         versions = [] if row is None else [row, *self.kernel.past(record_key)]
-        made = next((version.seq for version in versions if version.rev == rev), 0)
-        return Written(id, rev, made, False)
+        made = next((version for version in versions if version.rev == rev), None)
+        return Written(id, rev, 0, False) if made is None else Written(id, rev, made.seq, False, made.at)
 
     # -- declarations ---------------------------------------------------------------------
 
@@ -617,4 +617,6 @@ def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
 
 def _answer_unchanged(verdict: _OpOutcome) -> Written:
     head = verdict.head
-    return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)
+    if head is None:
+        return Written(verdict.op.id, 0, 0, False)
+    return Written(verdict.op.id, head.rev, head.seq, False, head.at)
