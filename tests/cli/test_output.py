@@ -34,6 +34,23 @@ def test_jsonl_is_one_record_a_line(dgent_: Terminal) -> None:
     assert [msgspec.json.decode(each)["data"]["text"] for each in lines] == ["x2", "x1", "x0"]
 
 
+def test_recall_by_the_time_of_updates(dgent_: Terminal) -> None:
+    for id in ("a", "b", "c"):
+        dgent_("remember", "x", "--id", id)
+    dgent_("remember", "y", "--id", "a")
+    newest = dgent_("recall", "--order-by", "updated_at", "--json").data["items"]
+    assert [each["id"] for each in newest] == ["a", "c", "b"]
+    assert newest[0]["updated_at"] > newest[0]["created_at"]
+    last = newest[0]["updated_at"]
+    assert [each["id"] for each in dgent_("recall", "--updated-since", last, "--json").data["items"]] == ["a"]
+    before = dgent_("recall", "--updated-until", last, "--json").data["items"]
+    assert [each["id"] for each in before] == ["c", "b"]
+    assert dgent_("data", "count", "--updated-since", "1h", "--json").data["count"] == 3
+    assert dgent_("recall", "--updated-since", "soon").code == 2
+    assert ", changed " in dgent_("get", "a").out and ", changed " not in dgent_("get", "b").out
+    assert "updated_at" not in dgent_("diff", "a").out
+
+
 def test_exit_codes_are_told_apart() -> None:
     def below(kind: type[DgentError]) -> list[type[DgentError]]:
         return [kind, *(each for sub in kind.__subclasses__() for each in below(sub))]
