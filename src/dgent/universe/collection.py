@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
-from dgent.store.backend import Change
+from dgent.store.backend import Change, Expect
 from dgent.universe.contract import Recalled, made_by
+from dgent.universe.write import Read
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -31,6 +32,14 @@ class Collection(Generic[T]):
                 f"this collection holds {self.schema.contract.__name__}, not {type(value).__name__}"
             )
         return await self._universe.remember(value, **fields)
+
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed, unless its record changed since it was read."""
+        if isinstance(crystal, Crystal) and crystal.schema_name != self.schema.name:
+            raise InputError(f"this collection holds {self.schema.name!r}, not {crystal.schema_name!r}")
+        return await self._universe.update(crystal, expect=expect, **fields)
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""

@@ -85,6 +85,7 @@ MAX_READS = 10_000
 LONGEST_PAUSE_S = 0.25  # between two attempts of `transact`, however many there were
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Transaction:
@@ -136,6 +137,34 @@ class Transaction:
         if isinstance(thing, Crystal):
             return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
         return datum
+
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed when the transaction commits.
+
+        Raises VersionConflict if this transaction has changed the record since the crystal was read from it;
+        the commit fails if someone else has.
+        """
+        mine = self._ops.get(crystal.id) if isinstance(crystal, Crystal) else None
+        if expect == "read" and not isinstance(mine, Check | None):
+            self._check_newest(crystal, mine)
+            expect = LIVE
+        op, settled = write.update_op(self._contracts, crystal, fields, expect)
+        datum = self._buffer_put(op)
+        return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
+
+    def _check_newest(self, crystal: Crystal[Any], mine: Op) -> None:
+        """Raise VersionConflict unless a crystal is as this transaction has stored it."""
+        # Tags and other parts of the envelope may have been changed on the way.
+        if isinstance(mine, Put) and mine.datum.data == crystal.datum.data:
+            return
+        done = "changed" if isinstance(mine, Put) else "deleted"
+        raise VersionConflict(
+            f"{crystal.id!r} was {done} earlier in this transaction",
+            hint="update what the earlier call returned",
+            id=crystal.id,
+        )
 
     async def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
         """Store a datum when the transaction commits."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dgent import ids
-from dgent.errors import Closed, InputError, NotFound
+from dgent.errors import Closed, InputError, NotFound, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp
 from dgent.model.query import Query
@@ -257,6 +257,21 @@ class Universe:
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
         return stored
+
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed: `await u.update(note, weight=8)`.
+
+        Raises VersionConflict if the record was changed since the crystal was read; `expect=None` overwrites.
+        """
+        op, value = write.update_op(self.contracts, crystal, fields, expect)
+        try:
+            stored = await self._put(op, None, None)
+        except VersionConflict as error:
+            write.add_update_hint(error)
+            raise
+        return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
 
     async def put(
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
