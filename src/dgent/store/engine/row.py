@@ -232,23 +232,18 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
             raise Corrupt("its id or one of its numbers is of another kind")
         if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
             raise Corrupt("its parent or its content is of another kind")
-        return Datum(
-            id,
-            clock.from_us(created),
-            _data_decoder.decode(data) if data else {},
-            content or b"",
-            _tag_sets[tags] if tags in _tag_sets else _tag_set(tags),
-            name(author),
-            None if source is None else name(source),
-            parent,
-            name(schema) or None,
-            version or None,
-            rev,
-            seq,
-            None,
-            None if extra is None else codec.decode(extra),
-            clock.from_us(at),
-        )
+        if not T_MIN <= created <= T_MAX >= at >= T_MIN:
+            raise Corrupt("one of its times is outside the years 1 to 9999")
+        new = _make(Blank)
+        new.id, new.rev, new.seq, new._us, new._at = id, rev, seq, created, at
+        new._data, new.content = _data_decoder.decode(data) if data else {}, content or b""
+        new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
+        new.author, new.source = name(author), None if source is None else name(source)
+        new.parent_id, new.schema, new.schema_version = parent, name(schema) or None, version or None
+        new._raw = new._created_at = new._updated_at = new.problem = None
+        new.extra = None if extra is None else codec.decode(extra)
+        new.__class__ = Datum
+        return new  # type: ignore[return-value]
     except DAMAGE as error:
         return _salvage(Row._make(row), name, error)
 
@@ -268,7 +263,7 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
             sound = type(raw) is bytes and type(id) is str and type(created + at + rev + seq + version) is int
         except TypeError:
             sound = False
-        if extra is not None or not sound or not T_MIN <= created <= T_MAX or not T_MIN <= at <= T_MAX:
+        if extra is not None or not sound or not T_MIN <= created <= T_MAX >= at >= T_MIN:
             out.append(datum_of(whole_of(row), name))
             continue
         new = _make(Blank)
@@ -302,9 +297,7 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
     try:
         names = {first: name(first)}
         for _, id, rev, seq, created, at, schema, version, author, source, _, tags, extra, _, _ in rows:
-            if extra is not None or schema != first:
-                return None
-            if not T_MIN <= created <= T_MAX or not T_MIN <= at <= T_MAX:
+            if extra is not None or schema != first or not T_MIN <= created <= T_MAX >= at >= T_MIN:
                 return None
             if type(id) is not str or type(created + at + rev + seq + version) is not int:
                 return None
