@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import timedelta
 
 import msgspec
 import pytest
 
+from dgent import clock
 from dgent.doors.cli import style
+from dgent.doors.cli.draw.record import draw_record
 from dgent.doors.cli.session import line
 from dgent.errors import DgentError
 from dgent.exchange import folders
+from dgent.model.datum import Datum
+from dgent.verbs.data.answer import record_of
 from dgent.verbs.outcome import TABLE, outcome_of
 from tests.cli.terminal import Terminal, on_a_terminal
 
@@ -47,8 +52,17 @@ def test_recall_by_the_time_of_updates(dgent_: Terminal) -> None:
     assert [each["id"] for each in before] == ["c", "b"]
     assert dgent_("data", "count", "--updated-since", "1h", "--json").data["count"] == 3
     assert dgent_("recall", "--updated-since", "soon").code == 2
-    assert ", changed " in dgent_("get", "a").out and ", changed " not in dgent_("get", "b").out
+    assert ", made just now\n" in dgent_("get", "a").out
     assert "updated_at" not in dgent_("diff", "a").out
+
+
+def test_a_changed_record_shows_when_it_was_changed() -> None:
+    long_ago = clock.now() - timedelta(days=3)
+    stored = Datum(id="a", created_at=long_ago, rev=2, seq=5, updated_at=clock.now())
+    head, *_ = draw_record(record_of(stored), style.Paint(False, 100))
+    assert head.startswith("a  rev 2, commit 5, made 3") and head.endswith("ago, changed just now")
+    first, *_ = draw_record(record_of(stored.replace(rev=1)), style.Paint(False, 100))
+    assert first.endswith("ago")
 
 
 def test_exit_codes_are_told_apart() -> None:
