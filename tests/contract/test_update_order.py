@@ -10,12 +10,12 @@ import pytest
 
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Keep
+from dgent.store.backend import Check, Keep, Put
 from dgent.store.engine.kernel import IndexScan
 from dgent.store.engine.row import Row
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.sqlite.backend import SQLiteBackend
-from dgent.testing.contract import STORED, expected_ids, find_ids, put, typed_record
+from dgent.testing.contract import STORED, commit, delete, expected_ids, find_ids, put, typed_record
 
 SIZE = 3000
 
@@ -87,6 +87,17 @@ async def test_the_newest_updates_are_read_from_the_log(store: Any) -> None:
         await _records(store), newest.replace(offset=50)
     )
     assert Counting.rows_read <= 330
+
+
+async def test_only_what_wrote_a_version_is_an_update(store: Any) -> None:
+    newest = Query(order_by="updated_at", limit=5)
+    before = await find_ids(store, newest)
+    await commit(store, Put(_record(50, 0)), Check("0051"), key="k")
+    assert await find_ids(store, newest) == before
+    await delete(store, before[0])
+    await commit(store, Put(_record(50, 0)), Put(_record(51, 1)), key="other")
+    await _count(store, newest)
+    assert await find_ids(store, newest) == ["0051", *before[1:]]
 
 
 async def test_few_records_are_sorted_instead(store: Any) -> None:
