@@ -24,6 +24,7 @@ class Counting:
     """A kernel that counts the rows it gives out."""
 
     rows_read = 0
+    calls = 0
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
@@ -39,6 +40,7 @@ class Counting:
     def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
         found: list[Row] = self._kernel.rows(record_keys, content)
         Counting.rows_read += len(found)
+        Counting.calls += 1
         return found
 
 
@@ -79,7 +81,9 @@ async def test_the_newest_updates_are_read_from_the_log(store: Any) -> None:
     assert await _count(store, newest.replace(schema=None)) <= 64
     assert await _count(store, newest.replace(tags=frozenset({"t0"}), where={"n": 1})) <= 110
     assert await _count(store, newest.replace(limit=10, descending=False)) <= 600
+    Counting.calls = 0
     page = await store.query(newest, STORED)
+    assert Counting.calls == 1, "each is a round trip on Postgres"
     assert await _count(store, newest.replace(offset=50)) <= 330
     Counting.rows_read = 0
     following = await store.query(newest.replace(cursor=page.cursor), STORED)

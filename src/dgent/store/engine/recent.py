@@ -19,6 +19,14 @@ from dgent.store.engine.row import Row
 _PAGES = (64, 256, 1024)  # a walk reads more at a time the longer it goes on
 
 
+_Version = tuple[int, int]
+"""A record's key and a rev."""
+
+
+def _page_size(page: int) -> int:
+    return _PAGES[min(page, len(_PAGES) - 1)]
+
+
 class LogRange(NamedTuple):
     """The commits after `first`, up to `last`; `whole` if no version of the requested times is outside."""
 
@@ -66,20 +74,26 @@ class LogWalk:
         self.ended = False  # whether the range was walked to its end
 
     def __iter__(self) -> Iterator[Row]:
-        versions: dict[int, int] = {}
+        ordered: list[_Version] = []
+        versions: dict[int, int] = {}  # those of one time
         at: int | None = None
-        seen = 0
+        seen = page = 0
         for logged in self._commits():
             if logged.at != at:
-                yield from self._rows(versions)
-                self.edge, at, versions = logged.seq, logged.at, {}
-                if self._give_up(seen):
-                    return
+                ordered += sorted(versions.items(), reverse=self._descending)
+                at, versions = logged.at, {}
+                if len(ordered) >= _page_size(page):
+                    yield from self._rows(ordered)
+                    ordered, page = [], page + 1
+                if not ordered:
+                    self.edge = logged.seq
+                    if self._give_up(seen):
+                        return
             seen += len(logged.ops)
             for code, record_key, rev in logged.ops:
                 if code & ~QUIET == PUT and rev > versions.get(record_key, 0):
                     versions[record_key] = rev
-        yield from self._rows(versions)
+        yield from self._rows(ordered + sorted(versions.items(), reverse=self._descending))
         self.edge = self._part.first if self._descending else self._part.last + 1
         self.ended = True
 
@@ -89,7 +103,7 @@ class LogWalk:
         for page in count():
             if first >= last:
                 return
-            size = _PAGES[min(page, len(_PAGES) - 1)]
+            size = _page_size(page)
             found = reading.log_back(last, size) if self._descending else reading.log(first, size)
             yield from (logged for logged in found if first < logged.seq <= last)
             if len(found) < size:
@@ -99,22 +113,18 @@ class LogWalk:
             else:
                 first = found[-1].seq
 
-    def _rows(self, versions: dict[int, int]) -> Iterator[Row]:
-        """Yield the rows of the versions that are still the newest of their records."""
-        revs = self._revs
-        keys = [key for key, rev in versions.items() if revs.get(key, rev) == rev]
-        keys.sort(reverse=self._descending)
-        first = 0
+    def _rows(self, ordered: list[_Version]) -> Iterator[Row]:
+        """Yield the rows of the versions that are still the newest of their records, many read at once."""
+        revs, first = self._revs, 0
+        wanted = [(key, rev) for key, rev in ordered if revs.get(key, rev) == rev]
         for page in count():
-            part = keys[first : first + _PAGES[min(page, len(_PAGES) - 1)]]
+            part = wanted[first : first + _page_size(page)]
             if not part:
                 return
-            rows = {row.record_key: row for row in self._reading.rows(part, self._content)}
-            for key in part:
-                row = rows.get(key)
-                revs[key] = 0 if row is None or not row.live else row.rev
-                if row is None or revs[key] != versions[key]:
-                    continue
-                if self._schema is None or row.schema == self._schema:
-                    yield row
+            keys = list(dict(part))
+            rows = {row.record_key: row for row in self._reading.rows(keys, self._content)}
+            revs.update((key, rows[key].rev if key in rows and rows[key].live else 0) for key in keys)
+            for key, rev in part:
+                if revs[key] == rev and (self._schema is None or rows[key].schema == self._schema):
+                    yield rows[key]
             first += len(part)
