@@ -6,7 +6,7 @@ Nothing here constructs a type named in data, so loading can never run code.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -187,6 +187,17 @@ def _is_plain(struct: Any) -> bool:
     renamed = struct.__struct_fields__ != struct.__struct_encode_fields__
     unset = any(default is msgspec.UNSET for default in struct.__struct_defaults__)
     return not (renamed or unset or config.array_like or config.omit_defaults or config.tag is not None)
+
+
+def change_fields(value: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a copy of a dict, struct, pydantic model or dataclass with other values for some fields."""
+    if isinstance(value, dict):
+        return {**value, **changes}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **changes)
+    if model_fields(type(value)) is not None:
+        return value.model_copy(update=dict(changes))
+    return dataclasses.replace(value, **changes)
 
 
 def _model_fields(kind: Any) -> tuple[str, ...] | None:

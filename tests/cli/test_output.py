@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import timedelta
 
 import msgspec
 import pytest
 
+from dgent import clock
 from dgent.doors.cli import style
+from dgent.doors.cli.draw.record import draw_record
 from dgent.doors.cli.session import line
 from dgent.errors import DgentError
 from dgent.exchange import folders
+from dgent.model.datum import Datum
+from dgent.verbs.data.answer import record_of
 from dgent.verbs.outcome import TABLE, outcome_of
 from tests.cli.terminal import Terminal, on_a_terminal
 
@@ -32,6 +37,32 @@ def test_jsonl_is_one_record_a_line(dgent_: Terminal) -> None:
         dgent_("remember", f"x{n}")
     lines = dgent_("recall", "--jsonl").out.splitlines()
     assert [msgspec.json.decode(each)["data"]["text"] for each in lines] == ["x2", "x1", "x0"]
+
+
+def test_recall_by_the_time_of_updates(dgent_: Terminal) -> None:
+    for id in ("a", "b", "c"):
+        dgent_("remember", "x", "--id", id)
+    dgent_("remember", "y", "--id", "a")
+    newest = dgent_("recall", "--order-by", "updated_at", "--json").data["items"]
+    assert [each["id"] for each in newest] == ["a", "c", "b"]
+    assert newest[0]["updated_at"] > newest[0]["created_at"]
+    last = newest[0]["updated_at"]
+    assert [each["id"] for each in dgent_("recall", "--updated-since", last, "--json").data["items"]] == ["a"]
+    before = dgent_("recall", "--updated-until", last, "--json").data["items"]
+    assert [each["id"] for each in before] == ["c", "b"]
+    assert dgent_("data", "count", "--updated-since", "1h", "--json").data["count"] == 3
+    assert dgent_("recall", "--updated-since", "soon").code == 2
+    assert ", made just now\n" in dgent_("get", "a").out
+    assert "updated_at" not in dgent_("diff", "a").out
+
+
+def test_a_changed_record_shows_when_it_was_changed() -> None:
+    long_ago = clock.now() - timedelta(days=3)
+    stored = Datum(id="a", created_at=long_ago, rev=2, seq=5, updated_at=clock.now())
+    head, *_ = draw_record(record_of(stored), style.Paint(False, 100))
+    assert head.startswith("a  rev 2, commit 5, made 3") and head.endswith("ago, changed just now")
+    first, *_ = draw_record(record_of(stored.replace(rev=1)), style.Paint(False, 100))
+    assert first.endswith("ago")
 
 
 def test_exit_codes_are_told_apart() -> None:

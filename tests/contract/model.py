@@ -89,7 +89,7 @@ def exact(value: Any) -> Any:
 
 
 def _work(op: Op) -> tuple[object, ...]:
-    datum = op.datum.replace(created_at=DAY, rev=None, seq=None) if isinstance(op, Put) else None
+    datum = _unstored(op.datum).replace(created_at=DAY) if isinstance(op, Put) else None
     return type(op), op.id, op.expect, exact(datum)
 
 
@@ -150,11 +150,13 @@ class Model:
         older = (new.schema_version or 0) < (old.schema_version or 0)
         if older and new.schema == old.schema and commit.kind != "undo":
             raise NewerRecord(op.id)
-        return exact(_stored(new, commit, old.created_at)) != exact(old.replace(rev=None, seq=None))
+        return exact(_stored(new, commit, old.created_at)) != exact(_unstored(old))
 
     def _unchanged(self, op: Op) -> Written:
         life = self.lives.get(op.id)
-        return Written(op.id, life.now.rev if life else 0, life.now.seq if life else 0, False)
+        if life is None:
+            return Written(op.id, 0, 0, False)
+        return Written(op.id, life.now.rev, life.now.seq, False, clock.to_us(life.now.at))
 
     def _apply(self, op: Op, entry: Entry) -> Written:
         rev = self.revs[op.id] = self.revs.get(op.id, 0) + 1
@@ -166,7 +168,8 @@ class Model:
         datum = None
         if isinstance(op, Put):
             created_at = op.datum.created_at if live is None or live.datum is None else live.datum.created_at
-            datum = _stored(op.datum, entry.commit, created_at).replace(rev=rev, seq=self.seq)
+            datum = _stored(op.datum, entry.commit, created_at)
+            datum = datum.replace(rev=rev, seq=self.seq, updated_at=clock.from_us(self.at))
         rule = self._rule(life)
         life.schemas[rev] = life.schema if datum is None else datum.schema
         kind: Any = "delete" if datum is None else "put"
@@ -174,7 +177,7 @@ class Model:
         if rule != "all":
             life.versions = life.versions[-1 - (0 if rule == "none" else int(rule)) :]
         entry.items.append((kind, rev, life))
-        return Written(op.id, rev, self.seq, True)
+        return Written(op.id, rev, self.seq, True, self.at)
 
     def _rule(self, life: Life) -> str | int:
         """How much history the schema of the version that is replaced keeps."""
@@ -288,7 +291,11 @@ class Model:
 
 
 def _stored(datum: Datum, commit: Commit, created_at: datetime) -> Datum:
-    return datum.replace(author=datum.author or commit.author, created_at=created_at, rev=None, seq=None)
+    return _unstored(datum).replace(author=datum.author or commit.author, created_at=created_at)
+
+
+def _unstored(datum: Datum) -> Datum:
+    return datum.replace(rev=None, seq=None, updated_at=None)
 
 
 def _first_kept(life: Life, keep: Keep) -> int:

@@ -31,7 +31,7 @@ from dgent.store.backend import (
     Shaped,
     View,
 )
-from dgent.store.engine import prune
+from dgent.store.engine import prune, read, recent
 from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
@@ -160,6 +160,7 @@ conditions = st.one_of(
     st.builds(lambda v: {"$contains": v}, values),
     st.sampled_from([{"$exists": True}, {"$exists": False}, {"$ne": 1}, {"$prefix": LONG}]),
 )
+moments = st.integers(0, 40).map(lambda n: clock.from_us(n * 1000))
 queries = st.builds(
     Query,
     schema=st.sampled_from([None, "note", "note", "tick", "none"]),
@@ -171,8 +172,10 @@ queries = st.builds(
     prefix=st.sampled_from([None, None, None, "b", "b%", "c_"]),
     since=st.sampled_from([None, None, DAY + timedelta(days=1)]),
     until=st.sampled_from([None, None, DAY + timedelta(days=2)]),
+    updated_since=st.one_of(st.none(), st.none(), moments),
+    updated_until=st.one_of(st.none(), st.none(), st.none(), moments),
     where=st.one_of(st.none(), st.dictionaries(st.sampled_from(FIELDS), conditions, max_size=2)),
-    order_by=st.sampled_from(["created_at", "created_at", *FIELDS]),
+    order_by=st.sampled_from(["created_at", "created_at", "updated_at", "updated_at", *FIELDS]),
     descending=st.booleans(),
     limit=st.sampled_from([None, 1, 2, 100]),
     content=st.booleans(),
@@ -192,9 +195,9 @@ declarations = st.one_of(
 keeps = st.builds(
     Keep,
     versions=st.sampled_from([0, 1, 2]),
-    after=st.one_of(st.none(), st.integers(1, 40).map(lambda n: clock.from_us(n * 1000))),
+    after=st.one_of(st.none(), moments),
     schema=st.sampled_from([None, None, "note"]),
-) | st.builds(Keep, after=st.integers(1, 40).map(lambda n: clock.from_us(n * 1000)))
+) | st.builds(Keep, after=moments)
 
 
 async def answer(backend: Backend | Model, name: str, args: tuple[Any, ...]) -> Any:
@@ -237,9 +240,11 @@ class SlowClock:
 
 @contextmanager
 def slow_clock() -> Iterator[SlowClock]:
-    """The same time for all, and fills in small batches, so that half-filled indexes are met."""
+    """The same time for all, and small batches: half-filled indexes and half-walked logs are met."""
     slow = SlowClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now_us", slow.now_us)
         patch.setattr(prune, "FILL_BATCH", 2)
+        patch.setattr(read, "PROBE", 0)  # walks of the log begin, and end early
+        patch.setattr(recent, "_PAGES", (1, 2, 3))
         yield slow

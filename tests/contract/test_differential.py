@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgent import clock
 from dgent.model.query import Query
 from dgent.store.backend import Backend, Guard
 from dgent.testing.contract import STORED, Steps
@@ -30,7 +29,6 @@ _guards = st.builds(
     Guard, st.integers(0, 12), st.frozensets(st.sampled_from(program.IDS)), st.tuples(program.queries)
 )
 _limits = st.sampled_from([None, 1, 3, 0])
-_moments = st.integers(0, 40).map(lambda n: clock.from_us(n * 1000))
 
 writes = st.one_of(
     _step("commit", program.commits, st.just(STORED)),
@@ -52,7 +50,7 @@ reads = st.one_of(
     _step("changes", st.integers(-1, 20), st.sampled_from([1, 3, 100])),
     _step("states_before", st.integers(0, 20)),
     _step("validate", _guards, st.just(Steps(2))),
-    _step("seq_at", _moments),
+    _step("seq_at", program.moments),
     _step("outcome", st.sampled_from(["k1", "k2", "k3"])),
     _step("versions", st.sampled_from(["note", "tick", "never"])),
     _step("referrers", _ids, _limits),

@@ -257,4 +257,4 @@ async def test_an_origin_that_is_no_origin_is_corrupt(tmp_path: Path) -> None:
 
 
 def replace_data(datum: dgent.Datum, data: dict[str, object]) -> dgent.Datum:
-    return datum.replace(data=data, rev=None, seq=None)
+    return datum.replace(data=data, rev=None, seq=None, updated_at=None)

@@ -364,12 +364,13 @@ def test_order() -> None:
     )
     by_time = Query()
     assert (by_time.order_path, by_time.order_key(datum.data)) == (None, b"")
-    assert by_time.sort_key(datum) == 1_000_000
+    assert by_time.sort_key(datum) == (b"", 1_000_000)
     for given_path in ("a.b", ("a", "b"), ["a", "b"]):
         query = Query(order_by=given_path)  # type: ignore[arg-type]
         assert query.order_path == ("a", "b")
-        assert query.order_key(datum.data) == query.sort_key(datum) == order.key(5)
-        assert query.sort_key(datum, {"a": {}}) == order.key(MISSING)
+        assert query.order_key(datum.data) == order.key(5)
+        assert query.sort_key(datum) == (order.key(5), 1_000_000)
+        assert query.sort_key(datum, {"a": {}}) == (order.key(MISSING), 1_000_000)
     assert Query(order_by=("created_at",)).order_key(datum.data) == order.key("x")
 
 

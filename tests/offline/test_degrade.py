@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent import sync
+from dgent import clock, sync
 from dgent.errors import (
     Conflict,
     Degraded,
@@ -267,6 +267,9 @@ async def test_reads_answer_from_the_outbox_and_say_that_they_are_partial(world:
         assert [c.id for c in rest.items] == ["r1", "r0"] and rest.cursor is None
         assert await u.count(schema="note", where={"n": {"$gte": 3}}, partial=True) == 2
         assert [c.id for c in await u.recall(tags={"even"}, partial=True)] == ["r0"]
+        updated = await u.recall(order_by="updated_at", updated_since=clock.now(), partial=True)
+        assert {c.id for c in updated} == {"r0", "r1", "r2", "r3"}, "what is pending is the newest"
+        assert {c.updated_at for c in updated} == {None}
         assert [c.id async for c in u.iterate(dgent.Query(schema="note"), partial=True)] == [
             "r3",
             "r2",

@@ -152,12 +152,12 @@ async def test_a_schema_may_be_declared_with_texts_later(url: str, u: dgent.Univ
         other.register(NOTE)
         await other.indexed()
         assert await search(other, ["word1", "word2"]) == expected(before, ["word1", "word2"])
-        other.contracts._by_name.clear()
-        other.contracts._by_type.clear()
-        other.register(Schema("note", 1, Note, text={"title": 1}))
-        await other.indexed()
-        assert [hit.id for hit in await other.search("word1 word2", k=1000)]
-        assert all("word" in hit.value.title for hit in await other.search("word1 word2", k=1000))
+    async with dgent.open(url) as third:
+        third.register(Schema("note", 1, Note, text={"title": 1}))
+        await third.indexed()
+        found = await third.search("word1 word2", k=1000)
+        assert found
+        assert all("word" in hit.value.title for hit in found)
 
 
 async def test_filters_phrases_and_beginnings(u: dgent.Universe) -> None:

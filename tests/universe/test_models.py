@@ -193,3 +193,19 @@ async def test_a_contract_may_become_a_model_without_a_new_version(
 async def test_a_model_that_is_not_registered(u: dgent.Universe) -> None:
     with pytest.raises(NotFound, match="no schema is registered for Site"):
         await u.remember(Site(city="a"))
+
+
+async def test_update_changes_fields_of_every_kind_of_value(u: dgent.Universe) -> None:
+    u.register(VISIT, TRIP, dgent.Schema("loose"))
+    visit = await u.remember(Visit(DAY, Place("Oslo")))
+    trip = await u.remember(Trip(when=DAY, place=Site(city="Oslo")))
+    loose = await u.remember({"a": 1}, schema="loose")
+    assert (await u.update(visit, price=Decimal(3))).value.price == 3
+    assert (await u.update(trip, price=Decimal(4))).value.price == 4
+    assert (await u.update(loose, b=2)).value == {"a": 1, "b": 2}
+    with pytest.raises(dgent.VersionConflict):
+        await u.update(visit, price=Decimal(5))
+    with pytest.raises(dgent.InputError, match="prise"):
+        await u.update(await u.get(trip.id), prise=Decimal(1))
+    with pytest.raises(dgent.InputError, match="below zero"):
+        await u.update(await u.get(trip.id), price=Decimal(-1))

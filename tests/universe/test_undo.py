@@ -31,7 +31,7 @@ async def test_undoing_an_update_brings_everything_back(u: dgent.Universe) -> No
     )
     await u.undo(changed.seq)
     read = await u.get(kept.id)
-    assert read.datum.replace(rev=1, seq=kept.seq) == kept.datum
+    assert read.datum.replace(rev=1, seq=kept.seq, updated_at=kept.updated_at) == kept.datum
     assert read.rev == 3
 
 
@@ -40,7 +40,7 @@ async def test_undoing_a_deletion_brings_it_back(u: dgent.Universe) -> None:
     await u.delete(kept.id)
     await u.undo(await u.seq())
     read = await u.get(kept.id)
-    assert read.datum.replace(rev=1, seq=kept.seq) == kept.datum
+    assert read.datum.replace(rev=1, seq=kept.seq, updated_at=kept.updated_at) == kept.datum
     assert await u.recall(dgent.Query(tags={"t"}, where={"author": "scout"})) == [read]
 
 
@@ -56,7 +56,7 @@ async def test_undoing_an_undo_is_redo(u: dgent.Universe) -> None:
     made = await u.remember(mark("made"))
     undone = await u.undo(made.seq)
     await u.undo(undone.seq)
-    assert (await u.get(made.id)).datum.replace(rev=1, seq=made.seq) == made.datum
+    assert (await u.get(made.id)).datum.replace(rev=1, seq=made.seq, updated_at=made.updated_at) == made.datum
 
 
 async def test_what_changed_since_is_named_and_nothing_happens(u: dgent.Universe) -> None:
@@ -150,7 +150,7 @@ async def test_undo_goes_back_to_old_versions_as_they_were_stored(u: dgent.Unive
     report = await u.upgrade_all(Mark)
     assert report.upgraded == 1
     await u.undo(await u.seq())
-    assert (await u.get("x", raw=True)).replace(rev=1, seq=old.seq) == old
+    assert (await u.get("x", raw=True)).replace(rev=1, seq=old.seq, updated_at=old.updated_at) == old
     by_new_field = dgent.Query(schema="witness.mark", where={"principles.0": "plan"})
     assert [c.id for c in await u.query(by_new_field)] == ["x"]
 

@@ -402,7 +402,7 @@ class _Sum:
 
 
 def _put(datum: Datum) -> Put:
-    return Put(datum.replace(rev=None, seq=None))
+    return Put(datum.replace(rev=None, seq=None, updated_at=None))
 
 
 def _hash_record(datum: Datum) -> bytes:

@@ -39,7 +39,7 @@ class _Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One record. `rev` and `seq` are those of its source; the store that imports it assigns its own."""
+    """One record. `rev`, `seq` and `updated_at` are of its source; the importing store assigns its own."""
 
     id: str
     created_at: datetime
@@ -54,6 +54,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     rev: int | None = None
     seq: int | None = None
     extra: dict[str, Any] | None = None
+    updated_at: datetime | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -92,6 +93,7 @@ def encode_record(datum: Datum) -> bytes:
             datum.rev,
             datum.seq,
             datum.extra,
+            datum.updated_at,
         )
     )
     if len(line) > MAX_LINE_BYTES:

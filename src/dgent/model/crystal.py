@@ -176,6 +176,11 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         """The time when the record was made."""
         return self.datum.created_at
 
+    @property
+    def updated_at(self) -> datetime | None:
+        """The time of the commit that wrote this version; None before it is stored."""
+        return self.datum.updated_at
+
     def __repr__(self) -> str:
         return f"Crystal({self.datum!r}, {self.value!r}, {self.schema_name!r}, {self.schema_version})"
 

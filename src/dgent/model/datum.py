@@ -24,6 +24,7 @@ FIELDS = (
     "seq",
     "problem",
     "extra",
+    "updated_at",
 )
 
 
@@ -31,14 +32,16 @@ class Blank:
     """A datum under construction: the slots, which can still be set.
 
     A finished one has the class Datum, which refuses changes. Switching the class is much quicker than
-    setting sixteen attributes around a refusal, and every record read is made this way. Slots of
+    setting eighteen attributes around a refusal, and every record read is made this way. Slots of
     `UNSET` may be left alone.
     """
 
     __slots__ = (
+        "_at",
         "_created_at",
         "_data",
         "_raw",
+        "_updated_at",
         "_us",
         "author",
         "content",
@@ -68,6 +71,8 @@ class Blank:
     extra: dict[str, Any] | None
     _created_at: datetime | None
     _us: int
+    _updated_at: datetime | None
+    _at: int | None
     _data: dict[str, Any] | None
     _raw: bytes | None
 
@@ -82,6 +87,8 @@ UNSET: dict[str, Any] = {
     "_data": None,
     "_raw": None,
     "_us": 0,
+    "_updated_at": None,
+    "_at": None,
 }
 """The slots of a datum where nothing was set: most records have none of these."""
 
@@ -93,7 +100,7 @@ _set = object.__setattr__
 class Datum(Blank):
     """One record: JSON-like data, opaque content, and its origin.
 
-    `rev` and `seq` are set by the store. `problem` says why a query gave this raw datum instead
+    `rev`, `seq` and `updated_at` are set by the store. `problem` says why a query gave this raw datum instead
     of a crystal. `extra` holds envelope fields that a newer dgent wrote. A datum cannot be changed;
     `replace` makes another one.
     """
@@ -116,6 +123,7 @@ class Datum(Blank):
         seq: int | None = None,
         problem: str | None = None,
         extra: dict[str, Any] | None = None,
+        updated_at: datetime | None = None,
     ) -> Datum:
         new = _make(Blank)
         new.id = ids.new_id() if id is None else id
@@ -126,6 +134,7 @@ class Datum(Blank):
         new.parent_id = parent_id
         new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
         new.problem, new.extra = problem, extra
+        new._updated_at, new._at = updated_at, None
         new.__class__ = Datum
         return new  # type: ignore[return-value]
 
@@ -136,6 +145,15 @@ class Datum(Blank):
         if found is None:
             found = clock.from_us(self._us)
             _set(self, "_created_at", found)
+        return found
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """The time of the commit that wrote this version, in UTC; None before it is stored."""
+        found = self._updated_at
+        if found is None and self._at is not None:
+            found = clock.from_us(self._at)
+            _set(self, "_updated_at", found)
         return found
 
     @property
@@ -197,6 +215,8 @@ class Datum(Blank):
                 new._data, new._raw = value, None
             elif name == "created_at":
                 new._created_at = value
+            elif name == "updated_at":
+                new._updated_at, new._at = value, None
             elif name in FIELDS:
                 setattr(new, name, value)
             else:
@@ -273,13 +293,14 @@ def _copy(datum: Datum) -> Blank:
     new.schema, new.schema_version = datum.schema, datum.schema_version
     new.rev, new.seq, new.problem = datum.rev, datum.seq, datum.problem
     new._created_at, new._us, new._data, new._raw = datum._created_at, datum._us, datum._data, datum._raw
+    new._updated_at, new._at = datum._updated_at, datum._at
     return new
 
 
-def stamp(datum: Datum, rev: int, seq: int | None, author: str) -> Datum:
-    """Return a copy of a datum as a commit stored it: with its rev and seq, and an author if it has none."""
+def stamp(datum: Datum, rev: int, seq: int | None, at_us: int | None, author: str) -> Datum:
+    """Return a copy of a datum as a commit stored it: with rev, seq, time, and an author if it has none."""
     new = _copy(datum)
-    new.rev, new.seq = rev, seq
+    new.rev, new.seq, new._updated_at, new._at = rev, seq, None, at_us
     if new.author is None:
         new.author = author
     new.__class__ = Datum

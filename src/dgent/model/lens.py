@@ -224,12 +224,7 @@ def field(name: str) -> Lens[Any, Any]:
         return name in (codec.model_fields(type(s)) or ())
 
     def put(s: Any, a: Any) -> Any:
-        changes = {name: _present(a)}
-        if isinstance(s, msgspec.Struct):
-            return msgspec.structs.replace(s, **changes)
-        if codec.model_fields(type(s)) is not None:
-            return s.model_copy(update=changes)
-        return dataclasses.replace(s, **changes)
+        return codec.change_fields(s, {name: _present(a)})
 
     return _part(f"dataclass field {name!r} that can be set", has, lambda s: getattr(s, name), put)
 

@@ -29,9 +29,10 @@ _force = msgspec.structs.force_setattr
 class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The records to find, their order and their number; raises QueryError for a wrong field at once.
 
-    `order_by="created_at"` is the time of the record; any other text is a path into its data, and
-    the tuple `("created_at",)` is a data field of that name. `allow` is one more test that a record must
-    pass, set by callers that may not show everything; it is not part of the query's digest.
+    `order_by="created_at"` is the time of the record, `"updated_at"` that of its newest version; any other
+    text is a path into its data, and the tuple `("created_at",)` is a data field of that name. A record that
+    is not committed yet counts as updated after all others. `allow` is one more test that a record must pass,
+    set by callers that may not show everything; it is not part of the query's digest.
     """
 
     schema: str | None = None
@@ -43,6 +44,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prefix: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    updated_since: datetime | None = None
+    updated_until: datetime | None = None
     where: Mapping[Any, Any] | None = None
     order_by: str | tuple[str, ...] = "created_at"
     descending: bool = True
@@ -64,7 +67,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             _force(self, "order_by", tuple(self.order_by))
         # A planner asks for these many times, so they are made and checked now.
         made = self.__dict__
-        made["order_path"] = None if self.order_by == "created_at" else path_of("order_by", self.order_by)
+        made["order_path"] = None if self.order_by in _TIMES else path_of("order_by", self.order_by)
         made["filter"] = NOTHING if self.where is None else All(tuple(WhereParser().where(self.where, 1)))
 
     @cached_property
@@ -74,8 +77,18 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def order_path(self) -> Path | None:
-        """The path into data that orders the answer; None is the time of the record."""
-        return None if self.order_by == "created_at" else path_of("order_by", self.order_by)
+        """The path into data that orders the answer; None is one of the times of the record."""
+        return None if self.order_by in _TIMES else path_of("order_by", self.order_by)
+
+    @property
+    def by_creation(self) -> bool:
+        """True if the answer is in the order of creation."""
+        return self.order_by == "created_at"
+
+    @property
+    def by_update(self) -> bool:
+        """True if the answer is in the order of the newest versions."""
+        return self.order_by == "updated_at"
 
     def matches(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bool:
         """Return whether a record matches; `data`, if given, is tested instead of the record's own data."""
@@ -103,11 +116,16 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         path = self.order_path
         return b"" if path is None else order.key(read(data, path))
 
-    def sort_key(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bytes | int:
-        """Return the sort key of a record: its key at `order_by`, or its time in microseconds."""
-        if self.order_path is None:
-            return clock.to_us(datum.created_at)
-        return self.order_key(datum.data if data is None else data)
+    def sort_key(self, datum: Datum, data: Mapping[str, Any] | None = None) -> tuple[bytes, int]:
+        """Return the sort key of a record: its key at `order_by`, and its time of creation in microseconds.
+
+        In the order of updates there is only the time of the update. Equal records are in the order of their
+        first commits.
+        """
+        if self.by_update:
+            updated = datum.updated_at
+            return update_key(None if updated is None else clock.to_us(updated)), 0
+        return self.order_key(datum.data if data is None else data), clock.to_us(datum.created_at)
 
     def replace(self, **changes: Any) -> Query:
         """Return a copy with some fields changed, checked again."""
@@ -122,12 +140,31 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         found: bytes | None = self.__dict__.get("_digest")
         if found is None:
             names = [self.schema, self.author, self.source, self.parent, self.prefix]
-            times = [None if at is None else clock.to_us(at) for at in (self.since, self.until)]
+            times, updated = _times(self.since, self.until), _times(self.updated_since, self.updated_until)
             tags = [sorted(self.tags), sorted(self.any_tags)]
             whole = [1, names, times, tags, form(self.filter), self.order_path, self.descending]
+            if self.by_update or updated != [None, None]:
+                whole += [self.by_update, updated]
             found = codec.blake2b(codec.canonical(whole), size=16).digest()
             self.__dict__["_digest"] = found
         return found
+
+
+_TIMES = ("created_at", "updated_at")
+
+
+def update_key(at_us: int | None) -> bytes:
+    """Return the order key of the time of an update; None is after all times."""
+    return b"\xff" * 9 if at_us is None else (at_us + 2**63).to_bytes(8, "big")
+
+
+def update_time(key: bytes) -> int:
+    """Return the time of an order key, in microseconds."""
+    return int.from_bytes(key[:8], "big") - 2**63
+
+
+def _times(*moments: datetime | None) -> list[int | None]:
+    return [None if moment is None else clock.to_us(moment) for moment in moments]
 
 
 def _check_envelope(query: Query) -> None:
@@ -145,7 +182,8 @@ def _check_envelope(query: Query) -> None:
                 raise refusal(field, "must be a set of texts") from None
             if checked is not tags:
                 _force(query, field, checked)
-    for field, moment in (("since", query.since), ("until", query.until)):
+    for field in ("since", "until", "updated_since", "updated_until"):
+        moment = getattr(query, field)
         if moment is not None:
             _force(query, field, _utc(moment, field))
 
@@ -191,6 +229,14 @@ def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
         (prefix, lambda datum: datum.id.startswith(prefix or "")),
         (since, lambda datum: since is not None and datum.created_at >= since),
         (until, lambda datum: until is not None and datum.created_at < until),
+        (query.updated_since, lambda datum: _is_updated_since(datum, query.updated_since)),
+        (query.updated_until, lambda datum: not _is_updated_since(datum, query.updated_until)),
     ]
     made = [check for wanted, check in checks if wanted is not None]
     return tuple(made if query.allow is None else [*made, query.allow])
+
+
+def _is_updated_since(datum: Datum, moment: datetime | None) -> bool:
+    """Check whether a version was committed at a time or later, or is not committed yet."""
+    updated = datum.updated_at
+    return updated is None or moment is None or updated >= moment

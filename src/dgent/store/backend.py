@@ -120,12 +120,16 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """The result of one op of a commit; `id` is None where only a log without ids is left."""
+    """The result of one op of a commit; `id` is None where only a log without ids is left.
+
+    `at_us` is the time of the commit `seq`, in microseconds; None where there is none.
+    """
 
     id: str | None
     rev: int
     seq: int | None
     changed: bool
+    at_us: int | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):

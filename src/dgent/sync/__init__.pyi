@@ -48,10 +48,11 @@ from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
-from dgent.universe import relation, search, upgrade
+from dgent.universe import relation, search, upgrade, write
 from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.gate import Principal
 from dgent.universe.transaction import Names
+from dgent.universe.write import Read
 
 __all__ = [
     "BlockingWarning",
@@ -95,6 +96,9 @@ class Collection(Generic[T]):
     def __init__(self, universe: Universe, contract: type[T] | str) -> None: ...
     def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
+
+    def update(self, crystal: Crystal[T], /, *, expect: Expect | Read = "read", **fields: Any) -> Crystal[T]:
+        """Store a crystal with fields of its value changed, unless its record changed since it was read."""
 
     def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""
@@ -152,6 +156,15 @@ class Transaction:
 
     def store(self, thing: Any, *, expect: Expect = None) -> Any:
         """Store a changed crystal or datum when the transaction commits."""
+
+    def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed when the transaction commits.
+
+        Raises VersionConflict if this transaction has changed the record since the crystal was read from it;
+        the commit fails if someone else has.
+        """
 
     def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
         """Store a datum when the transaction commits."""
@@ -278,6 +291,14 @@ class Universe:
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
+
+    def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed: `u.update(note, weight=8)`.
+
+        Raises VersionConflict if the record was changed since the crystal was read; `expect=None` overwrites.
+        """
 
     def put(
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None

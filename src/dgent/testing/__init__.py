@@ -43,6 +43,7 @@ from dgent.testing.retention import RetentionContract
 from dgent.testing.schema import SchemaContract
 from dgent.testing.scramble import scramble
 from dgent.testing.transaction import TransactionContract
+from dgent.testing.update import UpdateContract
 from dgent.testing.version import VersionContract
 
 CONTRACTS: tuple[type[Contract], ...] = (
@@ -50,6 +51,7 @@ CONTRACTS: tuple[type[Contract], ...] = (
     VersionContract,
     QueryContract,
     OrderContract,
+    UpdateContract,
     TransactionContract,
     HistoryContract,
     RetentionContract,
@@ -77,6 +79,7 @@ __all__ = [
     "RetentionContract",
     "SchemaContract",
     "TransactionContract",
+    "UpdateContract",
     "VersionContract",
     "scramble",
 ]

@@ -9,11 +9,23 @@ from typing import Any, TypeAlias, cast
 
 import pytest
 
+from dgent import clock
 from dgent.errors import DgentError
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Backend, Commit, Committed, Delete, Op, Put, SchemaStats, StoredView, View
+from dgent.store.backend import (
+    Backend,
+    Commit,
+    Committed,
+    Delete,
+    Op,
+    Put,
+    SchemaStats,
+    StoredView,
+    View,
+    Written,
+)
 
 Factory: TypeAlias = Callable[[], Awaitable[Backend]]
 """Makes a backend, not opened yet; each call of one test is a handle on the same place."""
@@ -80,6 +92,12 @@ async def delete(store: Backend, *ids: str, **fields: Any) -> Numbered:
     return await commit(store, *map(Delete, ids), **fields)
 
 
+def stored_fields(written: Written) -> dict[str, Any]:
+    """Return the fields that a commit gives a record, to compare what was put with what is stored."""
+    assert written.at_us is not None
+    return {"rev": written.rev, "seq": written.seq, "updated_at": clock.from_us(written.at_us)}
+
+
 async def find_ids(
     store: Backend,
     query: Query | None = None,
@@ -119,7 +137,7 @@ async def expect_error(code: str, call: Awaitable[object]) -> DgentError:
 def expected_ids(records: Sequence[Datum], query: Query, view: View = STORED) -> list[str]:
     """Return the ids a query must give, worked out without an index; `records` in order of first commit."""
     matching = [
-        (query.sort_key(datum, shape), datum.created_at, place, datum.id)
+        (query.sort_key(datum, shape), place, datum.id)
         for place, datum in enumerate(records)
         if query.matches(datum, shape := view.shape(datum))
     ]

@@ -45,7 +45,7 @@ class HistoryContract(Contract):
                 assert version.datum is None
             else:
                 numbers = {"rev": place + 1, "seq": answer.seq, "author": f"author {place}"}
-                assert version.datum == wanted.replace(**numbers)
+                assert version.datum == wanted.replace(**numbers, updated_at=version.at)
         times = [version.at for version in history]
         assert times == sorted(times, reverse=True)
         assert times[0].utcoffset() == timedelta(0)

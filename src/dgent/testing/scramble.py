@@ -62,6 +62,10 @@ class ScrambledKernel:
         row = self._kernel.row(record_key)
         return None if row is None else _out(row)
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        """Return the newest versions of some records, plain again."""
+        return [_out(row) for row in self._kernel.rows(record_keys, content)]
+
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         """Yield the live rows of a scan, plain again."""
         return ((key, _out(row)) for key, row in self._kernel.walk(scan, descending, content))

@@ -154,7 +154,7 @@ class TransactionContract(Contract):
         outcome = await store.outcome("k")
         assert outcome is not None
         assert (outcome.seq, outcome.written) == (first.seq, first.written)
-        assert outcome.written[0] == Written("a", 1, first.seq, True)
+        assert outcome.written[0] == Written("a", 1, first.seq, True, first.written[0].at_us)
         assert await store.outcome("other") is None
 
     async def test_the_outcome_has_an_entry_for_every_op(self, store: Backend) -> None:

@@ -9,8 +9,9 @@ from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Change
+from dgent.store.backend import Change, Expect
 from dgent.universe.contract import Recalled
+from dgent.universe.write import Read
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -28,6 +29,14 @@ class Collection(Generic[T]):
     async def remember(self, value: T, **fields: Any) -> Crystal[T]:
         """Store a new value."""
         return await self._universe.remember(value, schema=self.schema.name, **fields)
+
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed, unless its record changed since it was read."""
+        if isinstance(crystal, Crystal) and crystal.schema_name != self.schema.name:
+            raise InputError(f"this collection holds {self.schema.name!r}, not {crystal.schema_name!r}")
+        return await self._universe.update(crystal, expect=expect, **fields)
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""

@@ -212,7 +212,7 @@ class Contracts:
         schema, make = self.by_name(page.rows.schema), page.rows.datum
         quick = None if schema is None else schema.shape.quick
         if schema is None or quick is None:
-            return [self.lenient(make(row)) for row in page.rows.rows]
+            return [self.lenient(datum) for datum in page.rows.datums()]
         name, version = schema.name, schema.version
         out: list[Any] = []
         for row in page.rows.rows:

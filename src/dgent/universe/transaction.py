@@ -66,7 +66,7 @@ async def _sort(
     query: Query, stored_rows: list[Datum], own: list[Datum], shape: Shape, ranks: Ranks
 ) -> list[Datum]:
     rows = stored_rows + own
-    keys = [(query.order_key(shape(datum)), clock.to_us(datum.created_at)) for datum in rows]
+    keys = [query.sort_key(datum, shape(datum)) for datum in rows]
     shared = Counter(keys)
     ties = {key for key in keys[len(stored_rows) :] if shared[key] > 1}
     tied = [datum.id for datum, key in zip(rows, keys, strict=True) if key in ties]
@@ -144,6 +144,34 @@ class Transaction:
             return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
         return datum
 
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed when the transaction commits.
+
+        Raises VersionConflict if this transaction has changed the record since the crystal was read from it;
+        the commit fails if someone else has.
+        """
+        mine = self._ops.get(crystal.id) if isinstance(crystal, Crystal) else None
+        if expect == "read" and not isinstance(mine, Check | None):
+            self._check_newest(crystal, mine)
+            expect = LIVE
+        op, settled = write.update_op(self._contracts, crystal, fields, expect)
+        datum = self._buffer_put(op)
+        return Crystal(datum, settled, datum.schema or "", datum.schema_version or 1)
+
+    def _check_newest(self, crystal: Crystal[Any], mine: Op) -> None:
+        """Raise VersionConflict unless a crystal is as this transaction has stored it."""
+        # Tags and other parts of the envelope may have been changed on the way.
+        if isinstance(mine, Put) and mine.datum.data == crystal.datum.data:
+            return
+        done = "changed" if isinstance(mine, Put) else "deleted"
+        raise VersionConflict(
+            f"{crystal.id!r} was {done} earlier in this transaction",
+            hint="update what the earlier call returned",
+            id=crystal.id,
+        )
+
     async def put(self, datum: Datum, *, expect: Expect = None) -> Datum:
         """Store a datum when the transaction commits."""
         return self._buffer_put(write.put_op(self._contracts, datum, expect))
@@ -160,6 +188,8 @@ class Transaction:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""
         op = write.add_author(op, self._universe.author)
         datum = op.datum.check(op.plain)
+        if datum.updated_at is not None:
+            datum = datum.replace(updated_at=None)  # of the version that it was read from
         self._buffer(Put(datum, op.expect, op.indexed, True))
         return datum
 

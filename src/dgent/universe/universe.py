@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from dgent import ids
-from dgent.errors import Closed, InputError
+from dgent.errors import Closed, InputError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp
 from dgent.model.query import Query
@@ -297,6 +297,21 @@ class Universe:
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
         return stored
 
+    async def update(
+        self, crystal: Crystal[T], /, *, expect: Expect | write.Read = "read", **fields: Any
+    ) -> Crystal[T]:
+        """Store a crystal with fields of its value changed: `await u.update(note, weight=8)`.
+
+        Raises VersionConflict if the record was changed since the crystal was read; `expect=None` overwrites.
+        """
+        op, value = write.update_op(self.contracts, crystal, fields, expect)
+        try:
+            stored = await self._put(op, None, None)
+        except VersionConflict as error:
+            write.add_update_hint(error)
+            raise
+        return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
+
     async def put(
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
@@ -314,7 +329,7 @@ class Universe:
             self._count_texts((op,))
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
-            return stamp(op.datum, 1, written.seq, self.author)
+            return stamp(op.datum, 1, written.seq, written.at_us, self.author)
         return (await write.apply_written(self.backend, (op.datum,), done, self.author))[0]
 
     async def put_many(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dgent import clock, codec, ids
-from dgent.errors import InputError
+from dgent.errors import InputError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp
 from dgent.model.schema import Schema
@@ -15,6 +15,9 @@ from dgent.store.backend import Backend, Committed, Expect, Put
 from dgent.universe.contract import Contracts
 
 _STORED = (Crystal, Datum)
+
+Read: TypeAlias = Literal["read"]
+"""An expectation of an update: the rev at which the crystal was read."""
 
 
 def new_datum(
@@ -108,12 +111,44 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
     raise InputError(f"store takes a Crystal or a Datum, not {type(thing).__name__}", hint="use remember")
 
 
+def update_op(
+    contracts: Contracts, crystal: Any, fields: Mapping[str, Any], expect: Expect | Read
+) -> tuple[Put, Any]:
+    """Return the op that stores a crystal with fields of its value changed, and the value as it will be read.
+
+    `"read"` expects the rev at which the crystal was read.
+    """
+    if not isinstance(crystal, Crystal):
+        raise InputError(
+            f"update takes a Crystal, not {type(crystal).__name__}",
+            hint="get the record first, so that a change made since then is noticed",
+        )
+    if expect == "read":
+        expect = crystal.rev
+        if expect is None:
+            raise InputError(
+                f"{crystal.id!r} was never read from the store, so it has no rev to compare with",
+                hint="get it again after it is committed, or pass expect=None",
+            )
+    schema = contracts.by_name(crystal.schema_name)
+    value = crystal.value if schema is None else schema.shape.change(crystal.value, fields)
+    return store_op(contracts, crystal.replace(value=value), expect)
+
+
+def add_update_hint(error: VersionConflict) -> None:
+    """Say what to do when somebody else changed a record first."""
+    error.hint = "get it again and repeat the update, or pass expect=None to overwrite"
+
+
 async def apply_written(
     backend: Backend, datums: Sequence[Datum], done: Committed, author: str
 ) -> list[Datum]:
     """Return the datums of a commit's last puts as it stored them, with the creation time of each record."""
     written = done.written[-len(datums) :]
-    stored = [stamp(datum, mine.rev, mine.seq, author) for datum, mine in zip(datums, written, strict=True)]
+    stored = [
+        stamp(datum, mine.rev, mine.seq, mine.at_us, author)
+        for datum, mine in zip(datums, written, strict=True)
+    ]
     old = {
         datum.id: place
         for place, (datum, mine) in enumerate(zip(datums, written, strict=True))

@@ -359,7 +359,7 @@ class BlockMerge:
                 label = await find_free_label(tx, value.owner, label, id, self._planned)
             done[:] = [label]
             if not self._dry_run and not await tx.exists(id):
-                datum = theirs.card.datum.replace(id=id, rev=None, seq=None)
+                datum = theirs.card.datum.replace(id=id, rev=None, seq=None, updated_at=None)
                 await tx.put(datum.replace(data={**datum.data, "label": label}))
 
         await self._target.transact(work, note=self._note)

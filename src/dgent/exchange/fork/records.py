@@ -183,7 +183,7 @@ class RecordMerge:
         return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, id))
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
-        plain = datum.replace(id=id, rev=None, seq=None)
+        plain = datum.replace(id=id, rev=None, seq=None, updated_at=None)
         op = write.put_op(self._target.contracts, plain, expect)
         return write.add_author(op, self._target.author)
 

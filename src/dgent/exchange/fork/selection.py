@@ -144,7 +144,7 @@ async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
     """Write records of another store into this one unchanged, whatever their room."""
     ops: list[Op] = []
     for datum in datums:
-        plain = datum.replace(rev=None, seq=None)
+        plain = datum.replace(rev=None, seq=None, updated_at=None)
         ops.append(write.add_author(write.put_op(target.contracts, plain, None), target.author))
     if ops:
         await target.for_room(EVERY_ROOM).commit(ops, note=note)

@@ -364,6 +364,18 @@ class CompiledContract(Generic[T]):
 
         return hashlib.sha256(self._root.text(()).encode()).hexdigest()[:16]
 
+    def change(self, value: T, changes: Mapping[str, Any]) -> T:
+        """Return a value with some fields changed; InputError names those that the contract does not have."""
+        unknown = [] if self.open else sorted(changes.keys() - self.fields.keys())
+        if unknown:
+            import difflib  # only a mistake needs it
+
+            near = [name for word in unknown for name in difflib.get_close_matches(word, self.fields, 1)]
+            hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(self.fields)}"
+            raise InputError(f"{self.label} has no field {', '.join(unknown)}", hint=hint, field=unknown[0])
+        changed: T = codec.change_fields(value, changes)
+        return changed
+
     def decode(self, data: dict[str, Any]) -> T:
         """Return the value of the data; DecodeFailed lists every wrong field in `details["fields"]`."""
         return self._decode(_copy(data) if self._loose else data)

@@ -7,6 +7,7 @@ many commits can share one transaction without savepoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -62,6 +63,7 @@ from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp
 from dgent.store.engine.row import EncodedDatum, Row
 
 MAX_OPS = 1_000_000
+_KEY = itemgetter(1)  # of an entry
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -210,7 +212,7 @@ class Ledger:
         """Write a commit of new records, and add their entries to a list."""
         kernel, tip = self.kernel, self.kernel.tip
         seq = tip.seq = tip.seq + 1
-        at = tip.at = commit_time(commit, now, tip.at)
+        at = tip.at = max(now if commit.at_us is None else commit.at_us, tip.at)
         new: list[Row] = []
         ops: list[LoggedOp] = []
         for made, state in records:
@@ -226,7 +228,7 @@ class Ledger:
         kernel.insert(new)
         author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
-        return Committed(seq, tuple([Written(row.id, row.rev, seq, True) for row in new]))
+        return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
 
     def _find_new(self, group: Sequence[Prepared]) -> list[list[_NewRecord]] | None:
         """Return the records of each commit, if all are new and nothing about them has to be decided."""
@@ -343,7 +345,7 @@ class Ledger:
                 continue
             row, quiet = self._write_one(verdict, fresh, entries)
             ops.append((verdict.code | quiet, row.record_key, row.rev))
-            written.append(Written(row.id, row.rev, seq, True))
+            written.append(Written(row.id, row.rev, seq, True, tip.at))
         if fresh:
             kernel.insert(fresh)
         if entries:
@@ -376,7 +378,8 @@ class Ledger:
             fresh.append(row)
         else:
             self._replace(head, row, state, keys, made.tag_list)
-        entries += self.note_texts(head, row)
+        if state.text or (head is not None and head.schema != row.schema):
+            entries += self.note_texts(head, row)
         if row.field_keys == EMPTY and row.field_keys is not None:
             self.kernel.mark_unindexed(state.number, row.record_key, True)
         return row, quiet
@@ -466,7 +469,7 @@ class Ledger:
         )
         self._keep(head, tombstone)
         kernel.replace(tombstone)
-        if state is not None:
+        if state is not None and state.text:
             kernel.add_entries(self.note_text(tombstone, state))
         return tombstone, 0 if state is None or state.feed else QUIET
 
@@ -490,7 +493,7 @@ class Ledger:
         kernel, gone, came = self.kernel, old - new, new - old
         kernel.remove_entries(gone)
         kernel.add_entries(list(came))
-        if any(not key for _, key, _, _ in (*gone, *came)):  # only entries by tag or schema have no key
+        if not all(map(_KEY, gone)) or not all(map(_KEY, came)):  # only those by tag or schema have no key
             kernel.notice_tags(old & new)
 
     def note_texts(self, head: Row | None, row: Row) -> list[Entry]:
@@ -581,7 +584,7 @@ class Ledger:
                 f"the key was used before, by commit {earlier.seq}, for other work", seq=earlier.seq
             )
         written = [
-            self._answer_op(op.id, logged_op, earlier.seq)
+            self._answer_op(op.id, logged_op, earlier)
             for op, logged_op in zip(prepared.commit.ops, earlier.ops, strict=True)
         ]
         return Committed(earlier.seq, tuple(written), repeated=True)
@@ -592,18 +595,18 @@ class Ledger:
         The log names no ids: an op on a record that never was, or is forgotten, has None.
         """
         found = [(op, self.kernel.row(op[1])) for op in logged.ops]
-        written = [self._answer_op(None if row is None else row.id, op, logged.seq) for op, row in found]
+        written = [self._answer_op(None if row is None else row.id, op, logged) for op, row in found]
         return Committed(logged.seq, tuple(written))
 
-    def _answer_op(self, id: str | None, logged_op: LoggedOp, seq: int) -> Written:
+    def _answer_op(self, id: str | None, logged_op: LoggedOp, logged: Logged) -> Written:
         code, record_key, rev = logged_op
         if code != SAME:
-            return Written(id, rev, seq, True)
+            return Written(id, rev, logged.seq, True, logged.at)
         # It changed nothing, so the answer named the commit that had made the version.
         row = self.kernel.row(record_key)
         versions = [] if row is None else [row, *self.kernel.past(record_key)]
-        made = next((version.seq for version in versions if version.rev == rev), 0)
-        return Written(id, rev, made, False)
+        made = next((version for version in versions if version.rev == rev), None)
+        return Written(id, rev, 0, False) if made is None else Written(id, rev, made.seq, False, made.at)
 
     # -- declarations ---------------------------------------------------------------------
 
@@ -640,4 +643,6 @@ def _mismatch(id: str, expect: object, rev: int) -> VersionConflict:
 
 def _answer_unchanged(verdict: _OpOutcome) -> Written:
     head = verdict.head
-    return Written(verdict.op.id, head.rev if head else 0, head.seq if head else 0, False)
+    if head is None:
+        return Written(verdict.op.id, 0, 0, False)
+    return Written(verdict.op.id, head.rev, head.seq, False, head.at)

@@ -177,6 +177,10 @@ class Reading(Protocol):
         """Return the newest version of a record by its key."""
         ...
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> Sequence[Row]:
+        """Return the newest versions of some records by their keys, in any order; none for unknown ones."""
+        ...
+
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         """Yield the live rows of a scan in order, each with its key."""
         ...
@@ -232,6 +236,10 @@ class Reading(Protocol):
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         """Return commits after a seq, in order."""
+        ...
+
+    def log_back(self, until: int, limit: int) -> list[Logged]:
+        """Return commits up to a seq, newest first."""
         ...
 
     def read_commit(self, seq: int) -> Logged | None:

@@ -66,6 +66,11 @@ class Plan(NamedTuple):
     explain: str = ""
 
 
+def few_rows(wanted: int) -> int:
+    """Return how many rows are read and sorted rather than walking an index until some are found."""
+    return min(max(PROBE, wanted * _WORTH), SORTABLE)
+
+
 class _Candidate(NamedTuple):
     """A way to read one schema in time order, and the parts of the query it proves."""
 
@@ -88,8 +93,11 @@ class _IndexKey(NamedTuple):
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
     """Return the plan for a query, judged by the sizes of the indexes it could read."""
     plan = _plan(reading, query, view)
-    # No index knows what a gate allows, so every row is looked at.
-    return plan if query.allow is None else plan._replace(exact=False)
+    if query.by_update:
+        plan = plan._replace(explain=f"log; {plan.explain}")
+    # No index knows what a gate allows, or when a record was updated, so every row is looked at.
+    untimed = query.updated_since is None and query.updated_until is None
+    return plan if query.allow is None and untimed else plan._replace(exact=False)
 
 
 def _plan(reading: Reading, query: Query, view: View) -> Plan:
@@ -138,7 +146,7 @@ def _parent_plan(reading: Reading, query: Query) -> Plan:
     index = reading.index_number(IndexName(0, 0, "", PARENT))
     key, _ = order.index_key(query.parent)
     scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
-    return Plan(scans, query.order_path is None, False, explain="parent")
+    return Plan(scans, query.by_creation, False, explain="parent")
 
 
 def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
@@ -177,7 +185,7 @@ def _asks_for_little(query: Query) -> bool:
     """Return whether a query asks by schema, tags, time and data alone, in the order of time."""
     if query.author is not None or query.source is not None or query.prefix is not None:
         return False
-    return not query.any_tags and query.order_path is None
+    return not query.any_tags and query.by_creation
 
 
 def _narrow_sparsest(reading: Reading, query: Query, parts: list[_IndexKey]) -> tuple[IndexScan | None, str]:
@@ -393,7 +401,7 @@ class _Planner:
     def plan(self) -> Plan:
         """Return the best of the candidates."""
         candidates = self._drop_dominated(list(self._candidates()))
-        if self.query.order_path is not None:
+        if not self.query.by_creation:
             return self._by_field(candidates)
         best, size = self._best(candidates)
         if size >= PROBE:
@@ -515,7 +523,7 @@ class _Planner:
         if not self._ranges():
             if len(candidates) == 1:
                 return candidates[0], 0
-            if self.query.order_path is None:
+            if self.query.by_creation:
                 ways = [self._scans(candidate) for candidate in candidates]
                 return candidates[_find_sparsest(self.reading, ways, self.query.descending)], 0
         return self._smallest(candidates, PROBE)
@@ -638,7 +646,7 @@ class _Planner:
         if self.query.since is None and self.query.until is None:
             # What the index of the field proves by itself, too, it gives in order.
             candidates = [each for each in candidates if not each.proves <= known]
-        cap = _ALL if wanted is None else min(max(PROBE, wanted * _WORTH), SORTABLE)
+        cap = _ALL if wanted is None else few_rows(wanted)
         if candidates:
             best, size = self._smallest(candidates, cap)
             if size < cap:

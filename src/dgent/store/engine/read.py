@@ -17,11 +17,12 @@ from dgent.errors import Corrupt, CursorInvalid, HistoryGone, QueryError
 from dgent.model import order
 from dgent.model import path as paths
 from dgent.model.datum import Datum
-from dgent.model.query import Query
+from dgent.model.query import Query, update_key, update_time
 from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
 from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
 from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, IndexScan, Logged, Reading
-from dgent.store.engine.plan import Plan, make_plan
+from dgent.store.engine.plan import PROBE, Plan, few_rows, make_plan
+from dgent.store.engine.recent import LogRange, LogWalk, find_range
 from dgent.store.engine.row import (
     DAMAGE,
     DATA,
@@ -85,7 +86,10 @@ Walk: TypeAlias = Iterator[tuple[bytes, Row]]
 """Rows in the order of an index, each with its key."""
 
 Found: TypeAlias = tuple[bytes, int, int, Row, Datum | None]
-"""A row after its place in the order (order key, time, record key), and its datum if that was needed."""
+"""A row after its place in the order (order key, time, record key), and its datum if that was needed.
+
+In the order of updates the key is the time of the version, and the time 0.
+"""
 
 
 def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
@@ -510,18 +514,102 @@ def find(
     """Yield every matching row in the query's order, from the start on."""
     if as_of is not None:
         check_floor(reading, as_of)
+    if q.by_update and q.limit is not None and not isinstance(view, PartView):
+        by_update = _find_by_update(reading, q, view, plan, as_of, start)
+        if by_update is not None:
+            yield from _past_start(q, by_update, start)
+            return
+    updated = None
+    if q.updated_since is not None and not isinstance(view, PartView):
+        updated = _updated_rows(reading, q, plan, as_of)
+    if updated is not None:
+        plan = Plan((), False, False)  # no index has to be read
     sources = _sources(reading, q, view, plan, as_of, start)
+    if updated is not None:
+        finder = _Finder(reading, q, view, False)
+        sources.append(finder.find(((b"", row) for row in updated), False, True))
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
         yield from _past_start(q, merged, start)
         return
-    found = _past_start(q, chain.from_iterable(sources), start)
+    yield from _sort(q, _past_start(q, chain.from_iterable(sources), start))
+
+
+def _sort(q: Query, found: Iterable[Found]) -> list[Found]:
+    """Return the rows in the order of a query, no more than it asks for."""
     if q.limit is None:
-        yield from sorted(found, key=_place, reverse=q.descending)
-        return
+        return sorted(found, key=_place, reverse=q.descending)
     most = q.offset + q.limit + 1
     pick = heapq.nlargest if q.descending else heapq.nsmallest
-    yield from pick(most, found, key=_place)
+    return pick(most, found, key=_place)
+
+
+# -- records by the time of their newest version ----------------------------------------------
+
+
+def _find_by_update(
+    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+) -> Iterator[Found] | None:
+    """Return the matching rows in the order of updates; None if those that the log lacks come first."""
+    part = find_range(reading, q, as_of, None if start is None else update_time(start.key))
+    if not part.whole and not q.descending:
+        return None
+    walk = _walk_log(reading, q, part, _limit_walk(reading, plan))
+    finder = _Finder(reading, q, view, False)
+
+    def find_all() -> Iterator[Found]:
+        yield from finder.find(((b"", row) for row in walk), False, True)
+        if walk.ended and part.whole:
+            return
+        first, last = (0, walk.edge) if q.descending else (walk.edge, part.last)
+        rest = chain.from_iterable(_sources(reading, q, view, plan, None, None))
+        yield from _sort(q, _past_start(q, (each for each in rest if first <= each[3].seq <= last), start))
+
+    if as_of is None:
+        return find_all()
+    changed = _rows_beside(reading, q, view, Plan((), False, False), as_of)
+    past = finder.find(((b"", row) for row in changed), False, True)
+    past = iter(sorted(past, key=_place, reverse=q.descending))
+    return heapq.merge(find_all(), past, key=_place, reverse=q.descending)
+
+
+def _updated_rows(reading: Reading, q: Query, plan: Plan, as_of: int | None) -> list[Row] | None:
+    """Return the rows updated since a time; None if the log does not have them all, or they are too many."""
+    part = find_range(reading, q, as_of, None)
+    if not part.whole:
+        return None
+    give_up = _limit_walk(reading, plan)
+    if q.limit is not None and plan.ordered:
+        # The other indexes may soon have a page, so only a few are worth sorting.
+        most = few_rows(q.offset + q.limit + 1)
+        if part.last - part.first > most:
+            return None
+        give_up = most.__lt__
+    walk = _walk_log(reading, q, part, give_up)
+    rows = list(walk)
+    return rows if walk.ended else None
+
+
+def _walk_log(reading: Reading, q: Query, part: LogRange, give_up: Callable[[int], bool]) -> LogWalk:
+    state = None if q.schema is None else reading.state(q.schema)
+    schema = None if state is None else state.number
+    return LogWalk(reading, part, q.descending, q.content, schema, give_up)
+
+
+def _limit_walk(reading: Reading, plan: Plan) -> Callable[[int], bool]:
+    """Return a check whether the indexes of a plan have fewer entries than the log has versions so far."""
+    next_check = 0
+
+    def give_up(seen: int) -> bool:
+        nonlocal next_check
+        if seen < next_check:
+            return False
+        next_check, few = max(4 * seen, 2 * PROBE), max(2 * seen, PROBE)
+        if plan.prefix is not None:
+            return reading.size_ids(plan.prefix, few + 1) <= few
+        return _is_short(reading, plan, few)
+
+    return give_up
 
 
 def _sources(
@@ -618,7 +706,9 @@ class _Finder:
                 data = view.shape(datum)
                 if check and not q.matches(datum, data):
                     continue
-            if keyless:
+            if q.by_update:
+                yield update_key(row.at), 0, row.record_key, row, datum
+            elif keyless:
                 yield b"", row.created_at, row.record_key, row, datum
             elif whole:
                 yield key, row.created_at, row.record_key, row, datum

@@ -56,6 +56,7 @@ class Brief(NamedTuple):
     rev: int
     seq: int
     created_at: int
+    at: int
     schema: int
     schema_version: int
     author: int
@@ -76,7 +77,9 @@ def columns_of(kind: type[Row] | type[Brief]) -> tuple[str, ...]:
     return tuple(_COLUMNS.get(name, name) for name in kind._fields)
 
 
-SCHEMA, SCHEMA_VERSION, DATA = (Brief._fields.index(name) for name in ("schema", "schema_version", "data"))
+SCHEMA, SCHEMA_VERSION, AUTHOR, SOURCE, DATA = map(
+    Brief._fields.index, ("schema", "schema_version", "author", "source", "data")
+)
 
 
 class SchemaRows(msgspec.Struct, frozen=True):
@@ -211,7 +214,7 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         seq,
         _,
         created,
-        _,
+        at,
         schema,
         version,
         author,
@@ -225,26 +228,22 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         content,
     ) = row
     try:
-        if type(id) is not str or type(created + rev + seq + version) is not int:
+        if type(id) is not str or type(created + at + rev + seq + version) is not int:
             raise Corrupt("its id or one of its numbers is of another kind")
         if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
             raise Corrupt("its parent or its content is of another kind")
-        return Datum(
-            id,
-            clock.from_us(created),
-            _data_decoder.decode(data) if data else {},
-            content or b"",
-            _tag_sets[tags] if tags in _tag_sets else _tag_set(tags),
-            name(author),
-            None if source is None else name(source),
-            parent,
-            name(schema) or None,
-            version or None,
-            rev,
-            seq,
-            None,
-            None if extra is None else codec.decode(extra),
-        )
+        if not T_MIN <= created <= T_MAX >= at >= T_MIN:
+            raise Corrupt("one of its times is outside the years 1 to 9999")
+        new = _make(Blank)
+        new.id, new.rev, new.seq, new._us, new._at = id, rev, seq, created, at
+        new._data, new.content = _data_decoder.decode(data) if data else {}, content or b""
+        new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
+        new.author, new.source = name(author), None if source is None else name(source)
+        new.parent_id, new.schema, new.schema_version = parent, name(schema) or None, version or None
+        new._raw = new._created_at = new._updated_at = new.problem = None
+        new.extra = None if extra is None else codec.decode(extra)
+        new.__class__ = Datum
+        return new  # type: ignore[return-value]
     except DAMAGE as error:
         return _salvage(Row._make(row), name, error)
 
@@ -258,13 +257,13 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     out: list[Any] = []
     names: dict[int | None, str] = {}
     for row in rows:
-        _, id, rev, seq, created, schema, version, author, source, parent, tags, extra, data, content = row
+        _, id, rev, seq, created, at, schema, version, author, source, parent, tags, extra, raw, content = row
         try:
             # One sum for all numbers: of anything else it is not a whole number, or a TypeError.
-            sound = type(data) is bytes and type(id) is str and type(created + rev + seq + version) is int
+            sound = type(raw) is bytes and type(id) is str and type(created + at + rev + seq + version) is int
         except TypeError:
             sound = False
-        if extra is not None or not sound or not T_MIN <= created <= T_MAX:
+        if extra is not None or not sound or not T_MIN <= created <= T_MAX >= at >= T_MIN:
             out.append(datum_of(whole_of(row), name))
             continue
         new = _make(Blank)
@@ -279,7 +278,7 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
         except DAMAGE:
             out.append(datum_of(whole_of(row), name))
             continue
-        new.id, new.rev, new.seq, new._us, new._raw = id, rev, seq, created, data
+        new.id, new.rev, new.seq, new._us, new._at, new._raw = id, rev, seq, created, at, raw
         new.author, new.schema, new.schema_version = names[author], names[schema] or None, version or None
         if parent is not None:
             new.parent_id = parent
@@ -297,10 +296,10 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
     first = rows[0][SCHEMA]
     try:
         names = {first: name(first)}
-        for _, id, rev, seq, created, schema, version, author, source, _, tags, extra, _, _ in rows:
-            if extra is not None or schema != first or not T_MIN <= created <= T_MAX:
+        for _, id, rev, seq, created, at, schema, version, author, source, _, tags, extra, _, _ in rows:
+            if extra is not None or schema != first or not T_MIN <= created <= T_MAX >= at >= T_MIN:
                 return None
-            if type(id) is not str or type(created + rev + seq + version) is not int:
+            if type(id) is not str or type(created + at + rev + seq + version) is not int:
                 return None
             if author not in names:
                 names[author] = name(author)
@@ -315,12 +314,12 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
 
 def brief_of(row: Row) -> Brief:
     """Return the columns of a live row that a reader needs."""
-    return Brief._make((*row[:4], row.created_at, *row[7:13], *row[15:]))
+    return Brief._make((*row[:4], row.created_at, row.at, *row[7:13], *row[15:]))
 
 
 def whole_of(brief: tuple[Any, ...]) -> Row:
     """Return a brief row in the layout of Row; no datum shows the columns that it lacks."""
-    return Row._make((*brief[:4], 1, brief[4], 0, *brief[5:11], versions.PLAIN, None, *brief[11:]))
+    return Row._make((*brief[:4], 1, *brief[4:12], versions.PLAIN, None, *brief[12:]))
 
 
 def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datum:
@@ -351,6 +350,8 @@ def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
         number(row.rev),
         number(row.seq),
         f"{id!r} is damaged: {reason}",
+        None,
+        read_or(lambda: clock.from_us(row.at), None),
     )
 
 

@@ -41,7 +41,9 @@ def group(added: Iterable[Entry], removed: Iterable[Entry]) -> list[TailRecord]:
     record = None
     for index, key, created_at, record_key in added:
         if record is None or record[1] != record_key or record[0] != created_at:  # mostly one after another
-            record = records.get((created_at, record_key)) or _start(records, created_at, record_key)
+            record = records.get((created_at, record_key))
+            if record is None:
+                record = records[created_at, record_key] = (created_at, record_key, [], [], [], [])
         record[2].append(index)
         record[3].append(key)
     for index, key, created_at, record_key in removed:

@@ -94,6 +94,10 @@ class MemoryKernel:
     def row(self, record_key: int) -> Row | None:
         return self._rows.get(record_key)
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        found = [self._rows[record_key] for record_key in record_keys if record_key in self._rows]
+        return found if content else [row._replace(content=None) for row in found]
+
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         every = not scan.others and scan.author is None
         for run in self._runs(scan, descending):
@@ -200,6 +204,10 @@ class MemoryKernel:
     def log(self, since: int, limit: int | None) -> list[Logged]:
         start = bisect_right(self._log, since, key=lambda logged: logged.seq)
         return self._log[start : None if limit is None else start + limit]
+
+    def log_back(self, until: int, limit: int) -> list[Logged]:
+        end = bisect_right(self._log, until, key=lambda logged: logged.seq)
+        return self._log[max(0, end - limit) : end][::-1]
 
     def read_commit(self, seq: int) -> Logged | None:
         found = self.log(seq - 1, 1)

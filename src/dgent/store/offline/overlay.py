@@ -214,7 +214,7 @@ class Overlay:
 
         def place(numbered: tuple[int, Datum]) -> tuple[bytes, int, int]:
             number, datum = numbered
-            return query.order_key(view.shape(datum)), clock.to_us(datum.created_at), number
+            return *query.sort_key(datum, view.shape(datum)), number
 
         ranked = list(enumerate(rows))
         ranked.sort(key=place, reverse=query.descending)

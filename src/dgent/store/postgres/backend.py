@@ -20,7 +20,7 @@ from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
-from dgent.store.engine.row import datum_of, datums_of, whole_of
+from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
 from dgent.store.postgres import upgrade as upgrading
@@ -217,7 +217,7 @@ class PostgresBackend(KernelBackend):
             return None
         row, known = found[0], self._catalogs.names
         name: Callable[[int], str]
-        if row[5] in known and row[7] in known and row[8] is None:
+        if row[SCHEMA] in known and row[AUTHOR] in known and row[SOURCE] is None:
             name = known.__getitem__  # what nearly every record comes to, without another call
         else:
             name = await self._names(found)
@@ -264,7 +264,7 @@ class PostgresBackend(KernelBackend):
         missing = {
             number
             for row in rows
-            for number in (row[5], row[7], row[8])
+            for number in (row[SCHEMA], row[AUTHOR], row[SOURCE])
             if number is not None and number not in known
         }
         if missing:

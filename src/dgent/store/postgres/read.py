@@ -184,6 +184,10 @@ class PostgresReading:
         place = self._ahead.index(record_key)
         return [other for other in self._ahead[place : place + _AHEAD] if other not in known]
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        sql = self.texts.rows if content else self.texts.rows_without
+        return [*map(Row._make, self._all(sql, record_keys))]
+
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         sql = self.texts.walk(*scan.narrowing(), descending, content)
         page = 0
@@ -341,6 +345,9 @@ class PostgresReading:
             for code, record_key, rev in logged.ops
         ][:_AHEAD]
         return found
+
+    def log_back(self, until: int, limit: int) -> list[Logged]:
+        return [logged_of(record) for record in self._all(self.texts.log_back, until, limit)]
 
     def read_commit(self, seq: int) -> Logged | None:
         if seq not in self._commits:

@@ -80,6 +80,7 @@ class Texts:
             f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d ON true"
         )
         self.rows = f"SELECT {COLUMNS} FROM {u}.datum WHERE dk = ANY ($1::bigint[]) AND trail = 0"
+        self.rows_without = self.rows.replace(", content FROM", ", NULL::bytea FROM")
         self.past = f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 ORDER BY rev DESC"
         self.past_from = (
             f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 AND rev >= $2 ORDER BY rev LIMIT {ANCHOR}"
@@ -164,6 +165,9 @@ class Texts:
 
     def _log(self, u: str) -> None:
         self.log = f"SELECT {LOG} FROM {u}.commits WHERE seq > $1 AND trail = 0 ORDER BY seq LIMIT $2"
+        self.log_back = (
+            f"SELECT {LOG} FROM {u}.commits WHERE seq <= $1 AND trail = 0 ORDER BY seq DESC LIMIT $2"
+        )
         self.logged = f"SELECT {LOG} FROM {u}.commits WHERE seq = ANY ($1::bigint[])"
         self.keyed = f"SELECT {LOG} FROM {u}.commits WHERE key = ANY ($1::bytea[])"
         self.before = f"SELECT at FROM {u}.commits WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"

@@ -12,7 +12,7 @@ import asyncpg
 from msgspec.structs import replace
 
 from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
-from dgent.store.backend import Commit, Committed, View
+from dgent.store.backend import Commit, Committed, View, Written
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.kernel import Wrap
 from dgent.store.engine.row import Row, columns_of
@@ -350,6 +350,7 @@ class Lane:
         proposal = self.proposal
         before = proposal.base
         ahead = 0 if given is None else given[0] - before
+        at = None if given is None else given[1]
         self.seen.advance(proposal.tip.seq + ahead)
         for job in group:
             if job.answer.done():
@@ -358,7 +359,7 @@ class Lane:
                 job.answer.set_exception(job.failed)
             else:
                 assert job.result is not None
-                job.answer.set_result(_renumber(job.result, before, ahead) if ahead else job.result)
+                job.answer.set_result(job.result if at is None else _renumber(job.result, before, ahead, at))
 
 
 class _Again(Exception):
@@ -376,15 +377,15 @@ def _check_repeatable(error: Exception, locked: bool) -> None:
         raise error
 
 
-def _renumber(result: Committed, before: int, ahead: int) -> Committed:
-    """Return the answer with the numbers that the store gave instead of those that were assumed."""
+def _renumber(result: Committed, before: int, ahead: int, at: int) -> Committed:
+    """Return the answer with the numbers and the time that the store gave instead of those assumed."""
     if result.repeated:
         return result
 
     def real(seq: int | None) -> int | None:
         return seq + ahead if seq is not None and seq > before else seq
 
-    written = tuple(replace(w, seq=real(w.seq)) if w.changed else w for w in result.written)
+    written = tuple(Written(w.id, w.rev, real(w.seq), True, at) if w.changed else w for w in result.written)
     return replace(result, seq=real(result.seq), written=written)
 
 

@@ -283,6 +283,10 @@ class SQLiteReading:
         found = self._all(_ROW, record_key)
         return Row._make(found[0]) if found else None
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        keys = [(record_key,) for record_key in record_keys]
+        return [*map(Row._make, self.connection.cursor().executemany(_ROW_AT[content], keys))]
+
     # -- indexes and the tail -------------------------------------------------------------
 
     def tag_bit(self, index: int) -> int:
@@ -503,6 +507,10 @@ class SQLiteReading:
     def log(self, since: int, limit: int | None) -> list[Logged]:
         sql = f"SELECT {_LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
         return [_logged_of(found) for found in self._all(sql, since, -1 if limit is None else limit)]
+
+    def log_back(self, until: int, limit: int) -> list[Logged]:
+        sql = f"SELECT {_LOG} FROM commits WHERE seq <= ? AND trail = 0 ORDER BY seq DESC LIMIT ?"
+        return [_logged_of(found) for found in self._all(sql, until, limit)]
 
     def read_commit(self, seq: int) -> Logged | None:
         found = self._all(f"SELECT {_LOG} FROM commits WHERE seq = ?", seq)

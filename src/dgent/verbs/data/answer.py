@@ -23,6 +23,7 @@ class Record(msgspec.Struct, frozen=True):
     rev: int | None
     seq: int | None
     created_at: datetime
+    updated_at: datetime | None
     author: str | None
     source: str | None
     parent: str | None
@@ -91,6 +92,7 @@ def record_of(datum: Datum, committed_by: str | None = None) -> Record:
         datum.rev,
         datum.seq,
         datum.created_at,
+        datum.updated_at,
         datum.author,
         datum.source,
         datum.parent_id,

@@ -131,7 +131,7 @@ def _comparable(version: Version) -> dict[str, Any]:
     if version.datum is None:
         return {}
     record: dict[str, Any] = msgspec.to_builtins(record_of(version.datum))
-    for name in ("id", "rev", "seq", "created_at", "problem"):
+    for name in ("id", "rev", "seq", "created_at", "updated_at", "problem"):
         del record[name]
     return {name: value for name, value in record.items() if value not in (None, [])}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -157,13 +158,15 @@ class FindRecords(Ask):
     prefix: Annotated[str | None, option("whose id begins so", complete="id")] = None
     since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
     until: Annotated[str | None, option("made before then")] = None
+    updated_since: Annotated[str | None, option("changed or made then or later")] = None
+    updated_until: Annotated[str | None, option("neither changed nor made since then")] = None
     as_of: AsOf = None
 
 
 class QueryRecords(FindRecords):
     """Input of `data.query`."""
 
-    order_by: Annotated[str, option("created_at, or a path into the data")] = "created_at"
+    order_by: Annotated[str, option("created_at, updated_at, or a path into the data")] = "created_at"
     ascending: Annotated[bool, option("oldest or smallest first")] = False
     limit: Annotated[int, option("at most so many", short="n")] = 20
     offset: Annotated[int, option("leave out so many first")] = 0
@@ -185,9 +188,15 @@ def query_of(ask: FindRecords) -> Query:
         source=ask.source,
         parent=ask.parent,
         prefix=ask.prefix,
-        since=None if ask.since is None else parse.moment(ask.since, "since"),
-        until=None if ask.until is None else parse.moment(ask.until, "until"),
+        since=_moment(ask.since, "since"),
+        until=_moment(ask.until, "until"),
+        updated_since=_moment(ask.updated_since, "updated_since"),
+        updated_until=_moment(ask.updated_until, "updated_until"),
     )
+
+
+def _moment(text: str | None, field: str) -> datetime | None:
+    return None if text is None else parse.moment(text, field)
 
 
 @verb("data.query", effect="read", errors=(InputError,))

@@ -26,7 +26,10 @@ def draw_record(found: answer.Record, paint: Paint) -> Lines:
     if found.schema:
         head.append(paint(f"{found.schema} v{found.version}", fg="cyan"))
     number = "pending or partial" if found.seq is None else f"commit {found.seq}"
-    head.append(paint.dim(f"rev {found.rev}, {number}, made {ago(found.created_at)}"))
+    made = ago(found.created_at)
+    changed = made if found.updated_at is None else ago(found.updated_at)
+    when = f"made {made}" if changed == made or found.rev == 1 else f"made {made}, changed {changed}"
+    head.append(paint.dim(f"rev {found.rev}, {number}, {when}"))
     lines = ["  ".join(head)]
     who = [f"by {found.author}" if found.author else "", _other_committer(found)]
     who += [
