@@ -89,7 +89,7 @@ THING = Thing(
         (Box[Box[Point]], Box(Box(Point(1)))),
         (Pets, Pets([Cat(), Dog(False), Cat(lives=1)])),
     ],
-    ids=str,
+    ids=["thing", "point", "spot", "box", "boxes", "pets"],
 )
 def test_round_trip(contract: Any, value: Any) -> None:
     compiled: CompiledContract[Any] = CompiledContract(contract)

@@ -128,7 +128,9 @@ async def test_other_values_are_refused(u: dgent.Universe, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{1: 2}, {"a": float("nan")}, {"a": {"b": object()}}, {"\ud800": 1}, {"a": 2**64}], ids=ascii
+    "value",
+    [{1: 2}, {"a": float("nan")}, {"a": {"b": object()}}, {"\ud800": 1}, {"a": 2**64}],
+    ids=["key", "nan", "object", "surrogate", "large"],
 )
 @pytest.mark.parametrize("schema", [None, "note"])
 async def test_what_cannot_be_stored_is_refused(u: dgent.Universe, value: Any, schema: str | None) -> None:

@@ -23,7 +23,7 @@ Changes = dict[int, tuple[int, int] | None]
 """How often each record has a word and its length byte, by record key; None for one that no longer has it."""
 
 
-class Page(NamedTuple):
+class WordPage(NamedTuple):
     """Some of the records that have a word: keys in order, and the count and size of each."""
 
     keys: list[int]
@@ -31,7 +31,7 @@ class Page(NamedTuple):
     sizes: bytes
 
 
-def pack(page: Page) -> tuple[int, bytes]:
+def pack(page: WordPage) -> tuple[int, bytes]:
     """Return the first key of a page, and its bytes."""
     first = page.keys[0]
     offsets = array("I", [key - first for key in page.keys])
@@ -40,7 +40,7 @@ def pack(page: Page) -> tuple[int, bytes]:
     return first, b"".join((offsets.tobytes(), page.counts, page.sizes))
 
 
-def unpack(first: int, raw: bytes) -> Page:
+def unpack(first: int, raw: bytes) -> WordPage:
     """Return the page of some bytes."""
     count, rest = divmod(len(raw), _WIDTH)
     if rest or not count:
@@ -51,7 +51,7 @@ def unpack(first: int, raw: bytes) -> Page:
     offsets.frombytes(raw[: 4 * count])
     if _SWAPPED:
         offsets.byteswap()
-    return Page([first + offset for offset in offsets], raw[4 * count : 5 * count], raw[5 * count :])
+    return WordPage([first + offset for offset in offsets], raw[4 * count : 5 * count], raw[5 * count :])
 
 
 def may_have(first: int, raw: bytes, key: int) -> bool:
@@ -60,7 +60,7 @@ def may_have(first: int, raw: bytes, key: int) -> bool:
     return 0 <= offset < _SPAN and offset.to_bytes(4, "little") in raw[: len(raw) // _WIDTH * 4]
 
 
-def change(page: Page | None, changes: Mapping[int, tuple[int, int] | None]) -> list[Page]:
+def change(page: WordPage | None, changes: Mapping[int, tuple[int, int] | None]) -> list[WordPage]:
     """Return the pages that follow from one page and changes of records in it; None removes a record."""
     if page is not None and _is_after(changes, page.keys[-1]):
         return _append(page, changes)
@@ -84,11 +84,11 @@ def _is_after(changes: Mapping[int, tuple[int, int] | None], last: int) -> bool:
     return min(changes) > last and None not in changes.values()
 
 
-def _append(page: Page, changes: Mapping[int, tuple[int, int] | None]) -> list[Page]:
+def _append(page: WordPage, changes: Mapping[int, tuple[int, int] | None]) -> list[WordPage]:
     """Return a page with newer records, and another one if these do not fit."""
     added = [(key, posting) for key, posting in sorted(changes.items()) if posting is not None]
     room = PAGE - len(page.keys) if added[-1][0] - page.keys[0] < _SPAN else 0
-    here = Page(
+    here = WordPage(
         page.keys + [key for key, _ in added[:room]],
         page.counts + bytes(posting[0] for _, posting in added[:room]),
         page.sizes + bytes(posting[1] for _, posting in added[:room]),
@@ -97,10 +97,10 @@ def _append(page: Page, changes: Mapping[int, tuple[int, int] | None]) -> list[P
     return [here, *(_split(list(rest), rest, PAGE) if rest else ())]
 
 
-def _split(keys: list[int], found: Mapping[int, tuple[int, int]], size: int) -> Iterable[Page]:
+def _split(keys: list[int], found: Mapping[int, tuple[int, int]], size: int) -> Iterable[WordPage]:
     start = 0
     while start < len(keys):
         end = min(start + size, len(keys), bisect_left(keys, keys[start] + _SPAN))
         some = keys[start:end]
-        yield Page(some, bytes(found[key][0] for key in some), bytes(found[key][1] for key in some))
+        yield WordPage(some, bytes(found[key][0] for key in some), bytes(found[key][1] for key in some))
         start = end

@@ -20,7 +20,7 @@ FOLD_AT = 256  # so many records are written before their texts are indexed in t
 MAX_K = 1_000
 
 
-class Hit(msgspec.Struct, Generic[T], frozen=True):
+class RecordHit(msgspec.Struct, Generic[T], frozen=True):
     """A record that a search found.
 
     `score` is 1 for the best one, `parts` says how much of it comes from each word. `snippet` is the passage
@@ -51,7 +51,7 @@ class Hit(msgspec.Struct, Generic[T], frozen=True):
         return self.record.value
 
 
-class Hits(list[Hit[T]]):
+class Hits(list[RecordHit[T]]):
     """Hits, best first; `building` while records wait to be indexed that the search could not look at.
 
     `cut` says that the text had more words than a search takes.
@@ -84,11 +84,11 @@ def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
     return hits
 
 
-def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> Hit[Any]:
+def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> RecordHit[Any]:
     snippet = max(
         (make_snippet(text, wanted) for text in found.texts),
         key=lambda each: len(each.marks),
         default=Snippet(""),
     )
     parts = {word: part / best for word, part in found.parts.items()}
-    return Hit(contracts.lenient(found.datum), found.score / best, parts, snippet.text, snippet.marks)
+    return RecordHit(contracts.lenient(found.datum), found.score / best, parts, snippet.text, snippet.marks)

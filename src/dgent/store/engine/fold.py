@@ -107,7 +107,7 @@ def _write_stats(kernel: Writing, index: TextIndex, stats: TextStats) -> None:
 
 
 class _Merge(NamedTuple):
-    """What a merge of runs does: the newest run of each record, and the changes of each word in order."""
+    """A merge of runs, worked out: the newest run of each record, and the changes of each word in order."""
 
     newest: dict[int, Run]
     unknown: frozenset[int]  # records whose words in the pages nobody can tell
@@ -204,18 +204,25 @@ def _write_pages(kernel: Writing, index: int, changes: Mapping[str, postings.Cha
         later: dict[bytes, postings.Changes] = {}
         for word, some in left.items():
             at = found.get(word)
-            here = some
-            if at is not None and at.until is not None:
-                here = {key: posting for key, posting in some.items() if key < at.until}
-                later[word] = {key: posting for key, posting in some.items() if key >= at.until}
+            here, beyond = _split_changes(some, None if at is None else at.until)
             page = None if at is None else postings.unpack(at.first, at.body)
             pages = [(index, word, *postings.pack(each)) for each in postings.change(page, here)]
             if at is not None and at.first not in [first for _, _, first, _ in pages]:
                 gone.append((index, word, at.first))
             made += pages
-        left = {word: some for word, some in later.items() if some}
+            if beyond:
+                later[word] = beyond
+        left = later
     kernel.drop_text_pages(gone)
     kernel.put_text_pages(made)
+
+
+def _split_changes(changes: postings.Changes, until: int | None) -> tuple[postings.Changes, postings.Changes]:
+    """Return the changes of records before a key, and the others; all of them if there is no next page."""
+    if until is None:
+        return changes, {}
+    here = {key: posting for key, posting in changes.items() if key < until}
+    return here, {key: posting for key, posting in changes.items() if key >= until}
 
 
 # -- versions and records that go ---------------------------------------------------------
@@ -292,15 +299,23 @@ def find_damage(reading: Reading, state: SchemaState) -> set[int] | None:
     if (stats.records, stats.size) != (len(docs), sum(doc.size for doc in docs.values())):
         return None
     waiting = find_waiting(reading, index.index, None)
-    wrong = {key for key, found in indexed.items() if found} - docs.keys() - waiting.keys()
-    for record_key, doc in docs.items():
-        row = reading.row(record_key)
-        if record_key in waiting or (row is not None and row.schema_version != state.index_version):
-            continue  # it is looked at itself, or in a shape that only a program knows
-        words = index.words(row, STORED) if row is not None and row.rev == doc.rev else None
-        if words is None or _sum_up_words(words) != indexed[record_key]:
-            wrong.add(record_key)
-    return wrong
+    there = {key for key, found in indexed.items() if found}
+    return (there - docs.keys() - waiting.keys()) | {
+        key
+        for key, doc in docs.items()
+        if key not in waiting and not _is_indexed(index, key, doc.rev, indexed[key])
+    }
+
+
+def _is_indexed(index: TextIndex, record_key: int, rev: int, indexed: int) -> bool:
+    """Check whether an index has a record as its texts say, as far as that can be told here."""
+    row = index.reading.row(record_key)
+    if row is None or row.rev != rev:
+        return False
+    if row.schema_version != index.state.index_version:
+        return True  # in a shape that only a program knows
+    words = index.words(row, STORED)
+    return words is not None and _sum_up_words(words) == indexed
 
 
 def _sum_up_index(reading: Reading, index: TextIndex, runs: Sequence[Run]) -> Counter[int]:

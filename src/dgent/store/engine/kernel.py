@@ -68,7 +68,7 @@ class TextPage(NamedTuple):
 
 
 class TextDoc(NamedTuple):
-    """How a record is in a text index: its version there (0 if it is gone) and its size in words.
+    """The version of a record in a text index (0 if it is gone), and its size in words.
 
     The pages may have an older version, `page_rev` (0 for none), whose `words` are kept if it is dropped.
     """

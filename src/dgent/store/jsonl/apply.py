@@ -339,7 +339,7 @@ class LineApplier:
             text=declared.text,
             tokenizer=declared.tokenizer,
         )
-        if _indexed(new) != _indexed(state):
+        if _index_facts(new) != _index_facts(state):
             ready = frozenset[str]() if state.seen else frozenset(new.indexed)
             new = msgspec.structs.replace(new, ready=ready)
             new = msgspec.structs.replace(new, fill=(T_MIN, 0) if new.building else None)
@@ -353,7 +353,7 @@ class LineApplier:
             store.set_state(new)
 
 
-def _indexed(state: SchemaState) -> tuple[object, ...]:
+def _index_facts(state: SchemaState) -> tuple[object, ...]:
     return state.index_version, state.paths, state.refs, state.text, state.tokenizer
 
 

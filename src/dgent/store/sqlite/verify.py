@@ -230,10 +230,7 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     strays.extra = [e for e in ask(_EXTRA) if e[0] not in unsettled.indexes and e[3] not in spared]
     ask(_MARK)
     strays.mistagged = list(ask(_MISTAGGED))
-    for state in kernel.states():
-        damage = fold.find_damage(_as_writing(kernel), state) if state.text else set()
-        if damage is None or damage:
-            strays.texts[state.name] = damage
+    strays.texts = _find_text_damage(kernel)
     strays.unindexed = sorted(
         {record_key for sql in (_UNLISTED, _NOT_UNINDEXED) for (record_key,) in ask(sql)} - spared
     )
@@ -243,6 +240,13 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
         *_log_and_history(kernel, unread),
     ]
     return strays, found or [Finding("ok", "records", "rows, history, log and names fit together")]
+
+
+def _find_text_damage(kernel: _VerifyReading) -> dict[str, set[int] | None]:
+    found = {
+        state.name: fold.find_damage(_as_writing(kernel), state) for state in kernel.states() if state.text
+    }
+    return {schema: wrong for schema, wrong in found.items() if wrong is None or wrong}
 
 
 def _all(connection: apsw.Connection, sql: str) -> list[Any]:
