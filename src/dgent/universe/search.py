@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
-
-import msgspec
 
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
@@ -20,18 +20,41 @@ FOLD_AT = 256  # so many records are written before their texts are indexed in t
 MAX_K = 1_000
 
 
-class RecordHit(msgspec.Struct, Generic[T], frozen=True):
+class RecordHit(Generic[T]):
     """A record that a search found.
 
-    `score` is 1 for the best one, `parts` says how much of it comes from each word. `snippet` is the passage
-    that fits best, and `marks` are the places of the words in it.
+    `score` is 1 for the best one, `parts` says how much of it comes from each word.
     """
 
-    record: Crystal[T] | Datum
-    score: float
-    parts: dict[str, float]
-    snippet: str
-    marks: tuple[tuple[int, int], ...]
+    def __init__(
+        self,
+        record: Crystal[T] | Datum,
+        score: float,
+        parts: dict[str, float],
+        texts: Sequence[str],
+        wanted: Wanted,
+    ) -> None:
+        self.record, self.score, self.parts = record, score, parts
+        self._texts, self._wanted = texts, wanted
+
+    def __repr__(self) -> str:
+        return f"RecordHit(id={self.id!r}, score={self.score:.3f}, snippet={self.snippet!r})"
+
+    @cached_property
+    def _passage(self) -> Snippet:
+        # Made when somebody looks: that takes longer than finding the record.
+        found = (make_snippet(text, self._wanted) for text in self._texts)
+        return max(found, key=lambda each: len(each.marks), default=Snippet(""))
+
+    @property
+    def snippet(self) -> str:
+        """The passage that fits the words best."""
+        return self._passage.text
+
+    @property
+    def marks(self) -> tuple[tuple[int, int], ...]:
+        """The places of the words in the snippet: start and end of each."""
+        return self._passage.marks
 
     @property
     def id(self) -> str:
@@ -85,10 +108,5 @@ def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
 
 
 def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> RecordHit[Any]:
-    snippet = max(
-        (make_snippet(text, wanted) for text in found.texts),
-        key=lambda each: len(each.marks),
-        default=Snippet(""),
-    )
     parts = {word: part / best for word, part in found.parts.items()}
-    return RecordHit(contracts.lenient(found.datum), found.score / best, parts, snippet.text, snippet.marks)
+    return RecordHit(contracts.lenient(found.datum), found.score / best, parts, found.texts, wanted)
