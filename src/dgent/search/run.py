@@ -38,6 +38,11 @@ class Run:
         for place, count in zip(raw[::2], raw[1::2], strict=True):
             yield keys[place], count, sizes[place]
 
+    @cached_property
+    def names(self) -> list[str]:
+        """Its words in order."""
+        return sorted(self.words)
+
     def __iter__(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield each posting: word, key, count and length byte."""
         keys, sizes = self.keys, self.sizes

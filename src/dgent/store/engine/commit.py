@@ -165,6 +165,7 @@ class Ledger:
         self.kernel = kernel
         self._templates: dict[tuple[str, str], _Template] = {}
         self._generation = -1
+        self.runs: dict[bytes, Any] = {}  # of text indexes, by their bytes, as far as they were made here
         self.merges: dict[Any, Any] = {}  # of runs of text indexes, worked out once for all their steps
 
     # -- a commit -------------------------------------------------------------------------

@@ -6,9 +6,10 @@ where another stopped, and several do the same work once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from itertools import islice
+from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -38,10 +39,10 @@ from dgent.store.engine.text import (
 if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger
 
-RUN_RECORDS = 128  # so many records become a run in one write
-RUN_LEAST = 64  # fewer may wait: a search looks at them itself
-MERGE_RUNS = 16  # when there are so many runs, these are merged
-MERGE_WORDS = 600  # the pages of so many words are changed in one write
+RUN_RECORDS = 64  # so many records become a run in one write
+RUN_LEAST = 32  # fewer may wait: a search looks at them itself
+MERGE_RUNS = 32  # when there are so many runs, these are merged
+MERGE_WORDS = 200  # the pages of so many words are changed in one write
 STALE_BATCH = 20_000
 
 _words = msgspec.msgpack.Decoder(list[str])
@@ -63,7 +64,7 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View) -> bool:
         waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
     if len(waiting) < RUN_LEAST:
         return False
-    write_run(ledger.kernel, index, stats, waiting, view)
+    ledger.runs |= [write_run(ledger.kernel, index, stats, waiting, view)]
     return True
 
 
@@ -72,8 +73,8 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View) -> bool:
 
 def write_run(
     kernel: Writing, index: TextIndex, stats: TextStats, waiting: Mapping[int, WaitingRecord], view: View
-) -> None:
-    """Write the versions of some records as a run, so that they wait no longer."""
+) -> tuple[bytes, Run]:
+    """Write the versions of some records as a run, so that they wait no longer; return the run."""
     known = kernel.text_docs(index.index, waiting)
     records: list[tuple[int, int, Mapping[str, int], int]] = []
     docs: list[tuple[int, int, TextDoc]] = []
@@ -89,10 +90,13 @@ def write_run(
         entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
     count = stats.records - _count_there(known.values()) + _count_there(doc for _, _, doc in docs)
     number = stats.last_run + 1
-    kernel.put_text_pages([(index.index, run_name(number), 0, make_run(records).pack())])
+    run = make_run(records)
+    raw = run.pack()
+    kernel.put_text_pages([(index.index, run_name(number), 0, raw)])
     kernel.put_text_docs(docs)
     _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number))
     kernel.remove_entries(entries)
+    return raw, run
 
 
 def _count_there(docs: Iterable[TextDoc]) -> int:
@@ -107,11 +111,31 @@ def _write_stats(kernel: Writing, index: TextIndex, stats: TextStats) -> None:
 
 
 class _Merge(NamedTuple):
-    """A merge of runs, worked out: the newest run of each record, and the changes of each word in order."""
+    """A merge of runs: the newest run of each record, and the words that records lose in the pages."""
 
+    runs: Sequence[Run]
     newest: dict[int, Run]
+    lost: dict[str, list[int]]
     unknown: frozenset[int]  # records whose words in the pages nobody can tell
-    changes: dict[str, dict[int, tuple[int, int] | None]]
+
+    def next_words(self, done: str) -> list[str]:
+        """Return the next words to merge, after the last one that was."""
+        some: set[str] = set()
+        for run in self.runs:
+            at = bisect_right(run.names, done)
+            some.update(run.names[at : at + MERGE_WORDS])
+        some.update(word for word in self.lost if word > done)
+        return nsmallest(MERGE_WORDS, some)
+
+    def changes(self, word: str) -> postings.Changes:
+        """Return the changes of the records of a word."""
+        found: postings.Changes = dict.fromkeys(self.lost.get(word, ()))
+        for run in self.runs:
+            if word in run.words:
+                for key, count, size in run.find(word):
+                    if self.newest[key] is run:
+                        found[key] = count, size
+        return found
 
 
 def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) -> None:
@@ -121,14 +145,15 @@ def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) 
     name = index.index, until, stats.erased
     merge = ledger.merges.get(name)
     if merge is None:
-        merge = _plan_merge(kernel, index, index.runs(range(stats.merged + 1, until + 1)), view)
-        ledger.merges = {name: merge}
+        runs = index.runs(range(stats.merged + 1, until + 1), ledger.runs)
+        merge = _plan_merge(kernel, index, runs, view)
+        ledger.merges, ledger.runs = {name: merge}, {}
         if merge.unknown:
             _forget_pages(kernel, index, merge.unknown)
             stats = stats._replace(done="")
-    some = list(islice((word for word in merge.changes if word > stats.done), MERGE_WORDS))
+    some = merge.next_words(stats.done)
     if some:
-        _write_pages(kernel, index.index, {word: merge.changes[word] for word in some})
+        _write_pages(kernel, index.index, {word: merge.changes(word) for word in some})
         _write_stats(kernel, index, stats._replace(merging=until, done=some[-1]))
         return
     _end_merge(kernel, index, merge)
@@ -149,20 +174,16 @@ def _forget_pages(kernel: Writing, index: TextIndex, record_keys: Collection[int
 def _plan_merge(kernel: Writing, index: TextIndex, runs: Sequence[Run], view: View) -> _Merge:
     newest = {key: run for run in runs for key in run.keys}
     docs = kernel.text_docs(index.index, newest)
-    changes: dict[str, dict[int, tuple[int, int] | None]] = {}
+    lost: dict[str, list[int]] = {}
     unknown: set[int] = set()
-    for key, run in newest.items():
-        doc = docs.get(key)
-        words = _page_words(kernel, index, key, doc, view) if doc is not None and doc.page_rev else ()
+    for key, doc in docs.items():
+        words = _page_words(kernel, index, key, doc, view) if doc.page_rev else ()
         if words is None:
             unknown.add(key)
-        for word in set(words or ()).difference(run.by_record[key]):
-            changes.setdefault(word, {})[key] = None
-    for run in runs:
-        for word, key, count, size in run:
-            if newest[key] is run:
-                changes.setdefault(word, {})[key] = count, size
-    return _Merge(newest, frozenset(unknown), dict(sorted(changes.items())))
+        elif words:
+            for word in set(words).difference(newest[key].by_record[key]):
+                lost.setdefault(word, []).append(key)
+    return _Merge(runs, newest, lost, frozenset(unknown))
 
 
 def _page_words(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -124,13 +125,13 @@ class TextIndex:
                 raise Corrupt(f"the counts of a text index are damaged: {error}", hint=_REBUILD) from None
         return TextStats()
 
-    def runs(self, numbers: Collection[int]) -> list[Run]:
-        """Return some runs by their numbers."""
+    def runs(self, numbers: Collection[int], known: Mapping[bytes, Run] = MappingProxyType({})) -> list[Run]:
+        """Return some runs by their numbers; those that are known need not be read from their bytes."""
         names = [run_name(number) for number in numbers]
         found = self.reading.find_text_pages(self.index, [(name, 0) for name in names]) if names else {}
         if len(found) < len(names):
             raise Corrupt("a run of a text index is missing", hint=_REBUILD)
-        return [unpack_run(found[name].body) for name in names]
+        return [known.get(found[name].body) or unpack_run(found[name].body) for name in names]
 
     def words(self, row: Row, view: View) -> Words | None:
         """Return the words of a version; None when it is deleted, of another schema, or damaged."""
