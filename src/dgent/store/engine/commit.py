@@ -178,7 +178,7 @@ class Ledger:
             earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
-        else:
+        elif commit.guard is None:
             done = self.put_together((prepared,))
             if done is not None:
                 return done[0]

@@ -154,7 +154,7 @@ class _Run:
                 changed = True
         self.seen = len(records)
         if changed or len(net) != before:
-            self.added = sorted(place for place, count in net.items() if count > 0)
+            self.added = sorted([place for place, count in net.items() if count > 0])
             self.removed = {place for place, count in net.items() if count < 0}
 
 
