@@ -147,7 +147,8 @@ def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) 
     if merge is None:
         runs = index.runs(range(stats.merged + 1, until + 1), ledger.runs)
         merge = _plan_merge(kernel, index, runs, view)
-        ledger.merges, ledger.runs = {name: merge}, {}
+        # Not kept before they are gone from the pages: this write may yet be undone.
+        ledger.merges, ledger.runs = {} if merge.unknown else {name: merge}, {}
         if merge.unknown:
             _forget_pages(kernel, index, merge.unknown)
             stats = stats._replace(done="")
