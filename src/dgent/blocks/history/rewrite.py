@@ -189,6 +189,9 @@ async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan
     ops: list[Op] = []
     old, rev = await list_to_erase(log)
     for record in await log._packs.records():
+        if record.value.last > log.last_packed:
+            # Another writer packed them after the log was read: these versions are in both.
+            raise VersionConflict("the block was packed meanwhile", id=record.id)
         pack = log._packs.read(record)
         _check_not_compacted(pack, wanted, rewritten.begins(pack))
         made = rewritten.take(pack)
