@@ -103,7 +103,7 @@ GROUPS: dict[str, ToolGroup] = {
         "Records that are kept with every version: remember something, find it, look back, undo.",
         {
             "put": VerbUse("data.put", hide=("author", "schema_version")),
-            **_same("data", "get query count list delete schemas history diff log get-commit undo"),
+            **_same("data", "get query search count list delete schemas history diff log get-commit undo"),
             **_same("data", "associate associated chain"),
         },
     ),

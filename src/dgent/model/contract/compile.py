@@ -392,7 +392,7 @@ class CompiledContract(Generic[T]):
         errors: Errors = {}
         value = self._root.read(data, (), errors)
         if errors:
-            message = f"the data is no {self.label}: {_list(errors)}"
+            message = f"the data does not fit {self.label}: {_list(errors)}"
             raise DecodeFailed(message, contract=self.label, fields=errors)
         return value
 
