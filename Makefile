@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check
-.PHONY: check demo test soak lint types layers docs bench bare clean
+.PHONY: check demo test soak lint types layers docs conformance bench bare clean
 .SILENT:
 
 check: lint types layers test docs bare  ## all of it
@@ -58,6 +58,9 @@ layers: $(VENV)/.installed  ## who may import whom
 
 docs: $(VENV)/.installed  ## every snippet in the docs runs
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/docs
+
+conformance: $(VENV)/.installed  ## the public suite of the Model Context Protocol; brings it with npm
+	$(BIN)/python -m tests.mcp.conformance
 
 bench: $(VENV)/.installed-bench  ## measure against the alternatives
 	$(BIN)/python -m bench $(ARGS)

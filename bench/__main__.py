@@ -18,6 +18,7 @@ from bench.footprint import footprint
 from bench.fresh import fresh
 from bench.growth import disk, growth
 from bench.locomo import locomo
+from bench.mcp import mcp
 from bench.measure import Growth, Row, say
 from bench.pauses import pauses
 from bench.plan import QUICK, Plan, parse_sizes
@@ -27,6 +28,7 @@ from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.search import search
 from bench.stores import Stores
+from bench.vectors import vectors
 
 # In this order: `growth` writes into the stores that the others only read.
 WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
@@ -44,6 +46,8 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "blocks": blocks,
     "search": search,
     "locomo": locomo,
+    "mcp": mcp,
+    "vectors": vectors,
     "calls": count_calls,
     "footprint": footprint,
     "disk": disk,

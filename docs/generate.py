@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from verbs import command_line, verbs_page
+from verbs import command_line, doors_page, verbs_page
 from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
@@ -27,7 +27,7 @@ from dgent.doors.tools.catalog import GROUPS
 from dgent.doors.tools.tool import tool_of
 from dgent.model import lens
 from dgent.store import backend
-from dgent.universe import focus, relation, upgrade
+from dgent.universe import focus, relation, upgrade, vectors
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100
@@ -244,6 +244,8 @@ def universe() -> str:
         described(Part(dgent.Transaction, "tx")),
         described(Part(dgent.Collection, "u.collection(T)")),
         described(Part(focus.Focus, "u.focus(id, lens)")),
+        described(Part(vectors.Vectors, "vectors")),
+        described(Part(vectors.VectorHit, "hit")),
         described(Part(dgent.DataMixin, "self")),
     )
 
@@ -464,6 +466,7 @@ def pages() -> dict[str, str]:
         "tools.md": tools_page(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),
+        "doors.md": doors_page(),
     }
 
 

@@ -16,6 +16,7 @@ from wording import HIDDEN, cell, default_of, every_error, fenced, has_fields, p
 
 from dgent import errors
 from dgent.doors.cli.main import BROKEN_PIPE, BUILTIN, root
+from dgent.doors.tools.catalog import GROUPS, SETS
 from dgent.verbs import outcome, registry
 from dgent.verbs.caller import ALLOWED, Effect
 from dgent.verbs.index import NOUNS, SHORT
@@ -211,11 +212,18 @@ def command_section(verb: Verb, command: click.Command) -> str:
     return "\n".join(out)
 
 
-def own_section(name: str, command: click.Command) -> str:
+def own_section(command: click.Command, *words: str) -> str:
+    """A command of the door itself, and those below it."""
     text = inspect.cleandoc(command.help or "")
     plain, _, listing = text.partition("\b\n")
-    out = [f"### dgent {name}\n", fenced(usage(command, "dgent", name)) + "\n", plain.strip() + "\n"]
-    return "\n".join([*out, fenced(listing) + "\n"] if listing else out)
+    out = [f"### {' '.join(words)}\n", fenced(usage(command, *words)) + "\n", plain.strip() + "\n"]
+    if listing:
+        out.append(fenced(listing) + "\n")
+    if options := option_rows(command):
+        out.append(table("Option | Meaning", options))
+    if isinstance(command, click.Group):
+        out += [own_section(below, *words, name) for name, below in command.commands.items()]
+    return "\n".join(out)
 
 
 def exit_rows() -> list[str]:
@@ -266,7 +274,7 @@ def command_line() -> str:
         table("Option | Meaning", option_rows(top)),
         *by_noun,
         "## Around it\n",
-        *(own_section(name, _command(top, ctx, name)) for name in BUILTIN),
+        *(own_section(_command(top, ctx, name), "dgent", name) for name in BUILTIN),
         "## JSON\n",
         *((fenced(part) if part.startswith("{") else wrapped(part)) + "\n" for part in JSON),
         "## Exit codes\n",
@@ -274,6 +282,36 @@ def command_line() -> str:
         "## Paths\n",
         wrapped(PATHS) + "\n",
         effects_table(),
+    )
+
+
+def doors_page() -> str:
+    """Where each verb is reached: its commands, and the tools that offer it."""
+    rows = []
+    for verb in registry.every():
+        noun, _, name = verb.id.partition(".")
+        short = [f"`dgent {word}`" for word, (id, _) in SHORT.items() if id == verb.id]
+        commands = [f"`dgent {noun} {name}`", *short]
+        everyday, rest = [], []
+        for tool, group in GROUPS.items():
+            for operation, use in group.operations.items():
+                if use.verb == verb.id:
+                    shown = f"`{tool}`" + (f" `{operation}`" if operation else "")
+                    (everyday if tool in SETS["everyday"] else rest).append(shown)
+        rows.append(
+            f"| [{verb.id}](verbs.md#{verb.id.replace('.', '')}) | {', '.join(commands)} "
+            f"| {', '.join(everyday)} | {', '.join(rest)} |"
+        )
+    sets = [f"| `{name}` | {', '.join(f'`{tool}`' for tool in tools)} |" for name, tools in SETS.items()]
+    return page(
+        "Verbs by door",
+        "Each verb, its commands, and the tools and operations that offer it to a model. The everyday tools "
+        "are what `dgent mcp` offers by itself; `dgent mcp --tools` chooses other sets. A verb without a "
+        "tool is for people and programs.",
+        "## Sets of tools\n",
+        table("Set | Tools", sets),
+        "## Verbs\n",
+        table("Verb | Commands | Everyday tool | Other tools", rows),
     )
 
 

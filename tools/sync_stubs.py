@@ -25,6 +25,7 @@ STUBS = {
     ROOT / "sync" / "__init__.pyi": {
         "universe/collection.py": ("Collection",),
         "universe/focus.py": ("Focus",),
+        "universe/vectors.py": ("Vectors",),
         "universe/transaction.py": ("Transaction",),
         "universe/universe.py": ("Universe", "open"),
         "exchange/copy.py": ("copy", "mirror"),
@@ -61,6 +62,8 @@ ATTRIBUTES = {
     "Universe.author": "str",
     "Collection.schema": "Schema[T]",
     "Focus.id": "str",
+    "Vectors.name": "str",
+    "Vectors.spec": "VectorSpec",
     "Library.trust": "str",
 }
 DUNDERS = {

@@ -173,10 +173,12 @@ async def _looking(plan: Plan, path: str) -> list[Row]:
 
 
 async def _context(plan: Plan, stores: Stores) -> list[Row]:
-    """The memory part of a prompt, of many blocks: at the start of a program, and again."""
+    """The memory part of a prompt, and a search, of many blocks: at the start of a program, and again."""
     say(f"  {plan.documents:,} blocks rendered")
-    async with dgent.open(f"sqlite:///{stores.path('context')}", durability="relaxed") as universe:
+    url = f"sqlite:///{stores.path('context')}"
+    async with dgent.open(url, durability="relaxed") as universe:
         kept = await _filled(universe, plan.documents)
+        edited = await kept.get("note 0")
 
         async def cold() -> None:
             await Library(universe, agent="scout").render(changes=False)
@@ -190,14 +192,27 @@ async def _context(plan: Plan, stores: Stores) -> list[Row]:
         async def search() -> None:
             await kept.search("something worth")
 
+        async def search_edited() -> None:
+            await edited.append("And more.\n")
+            await kept.search("something worth")
+
+        async def search_first() -> None:
+            async with dgent.open(url, durability="relaxed") as again:
+                await Library(again, agent="scout").search("something worth")
+
+        await kept.search("something worth")
+        await universe.indexed()
         systems = {"cold": timed(cold), "warm": timed(warm), "told": timed(told), "search": timed(search)}
+        systems |= {"search_edited": timed(search_edited), "search_first": timed(search_first)}
         times = await interleave(systems, 15, pause_s=0)
     number = size_text(plan.documents)
     return [
         within(f"blocks: render {number} blocks at the start of a program", times["cold"], (), 200),
         within("  again", times["warm"], (), 200),
         within("  with what others changed", times["told"], (), 200),
-        within(f"  search {number} blocks", times["search"], (), 200),
+        within(f"  search {number} blocks", times["search"], (), 80),
+        within("    after an edit", times["search_edited"], (), 160),
+        within("    at the start of a program", times["search_first"], (), 400),
     ]
 
 

@@ -16,11 +16,19 @@ async def postgres(plan: Plan, stores: Stores) -> list[Row]:
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
         reason = "skipped: pip install 'dgent[bench]' brings a server and its driver"
         return [Row("Postgres", verdict=reason)]
-    from bench.postgres import langgraph, rows
+    from bench.postgres import langgraph, rows, search
     from bench.postgres.databases import Databases
 
     found: list[Row] = []
     async with Databases() as databases:
-        for work in (rows.together, rows.processes, rows.gets, rows.scans, langgraph.against_langgraph):
+        works = (
+            rows.together,
+            rows.processes,
+            rows.gets,
+            rows.scans,
+            search.search,
+            langgraph.against_langgraph,
+        )
+        for work in works:
             found += await work(plan, databases)
     return found

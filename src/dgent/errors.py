@@ -18,6 +18,8 @@ DgentError                      code, hint, retryable, details
 ├── Unreadable                  one stored record cannot become a value
 │   ├── UpgradeFailed           a migration step raised
 │   └── DecodeFailed            the data does not fit the contract
+├── EmbedderFailed              an embedder raised, hung or answered nonsense  (retryable)
+│   └── EmbedderRefused         it does not take these texts, this key or this model
 ├── StorageError                the engine failed
 │   ├── Unavailable             not reachable now                          (retryable)
 │   │   ├── NoBackendAvailable  no engine for this place could be opened
@@ -175,6 +177,20 @@ class DecodeFailed(Unreadable):
     """The data does not fit the contract; every wrong field is named."""
 
     code = "decode_failed"
+
+
+class EmbedderFailed(DgentError):
+    """An embedder raised, took too long or answered nonsense; nothing of its answer is used."""
+
+    code = "embedder"
+    retryable = True
+
+
+class EmbedderRefused(EmbedderFailed):
+    """An embedder does not take these texts, this key or this model; asking again changes nothing."""
+
+    code = "embedder_refused"
+    retryable = False
 
 
 class StorageError(DgentError):

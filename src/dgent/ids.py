@@ -12,21 +12,42 @@ MAX_ID_BYTES = 512
 MAX_NAME_BYTES = 256
 MAX_TAGS = 64
 
+_AHEAD = 64  # so many ends of ids are made at once
+_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+
 _lock = threading.Lock()
 _last = 0  # the newest 60-bit (millisecond, counter) pair handed out
+_head = 0, ""  # the newest millisecond, and the ids' beginning in it
+_ends: list[str] = []  # random ends of the next ids
 
 
 def new_id() -> str:
     """Return a UUIDv7 as text: unique, and rising within this process even when the clock jumps back."""
-    global _last
+    global _last, _head
     tick = (time.time_ns() // 1_000_000) << 12
     with _lock:
         _last = tick = tick if tick > _last else _last + 1
-    # os.urandom, not `random`: a forked child must not repeat its parent's ids.
-    tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
-    value = (tick >> 12) << 80 | 0x7000 << 64 | (tick & 0xFFF) << 64 | 0x8000_0000_0000_0000 | tail
-    h = f"{value:032x}"
-    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+        if not _ends:
+            _make_ends()
+        end = _ends.pop()
+        millisecond, head = _head
+        if tick >> 12 != millisecond:
+            millisecond = tick >> 12
+            digits = f"{millisecond:012x}"
+            head = f"{digits[:8]}-{digits[8:]}-7"
+            _head = millisecond, head
+    return f"{head}{tick & 0xFFF:03x}{end}"
+
+
+def _make_ends() -> None:
+    """Make the random ends of some ids; a call of the system for each would take longer than all the rest."""
+    h = os.urandom(8 * _AHEAD).hex()
+    for at in range(0, len(h), 16):
+        _ends.append(f"-{_VARIANT[h[at]]}{h[at + 1 : at + 4]}-{h[at + 4 : at + 16]}")
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_ends.clear)  # a child must not repeat its parent's ids
 
 
 def compose(*parts: str) -> str:

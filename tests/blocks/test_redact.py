@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dgent.blocks import Block, Library, errors
+from dgent.blocks.context import texts
 from dgent.blocks.document.document import Document
 from dgent.blocks.history import log
 from dgent.blocks.history.pack import decode_pack
+from dgent.blocks.record import TEXT
 from dgent.errors import InputError
 from dgent.model.query import Query
+from dgent.store.engine import fold
 
 SECRET = "hunter2-very-secret"
 
@@ -292,6 +296,50 @@ async def _in_records(library: Library, block: str) -> list[str]:
     return found
 
 
-def _on_disk(folder: Path) -> list[str]:
-    found = subprocess.run(["grep", "-rlaF", SECRET, str(folder)], capture_output=True, text=True)
+def _on_disk(folder: Path, secret: str = SECRET) -> list[str]:
+    found = subprocess.run(["grep", "-rlaF", secret, str(folder)], capture_output=True, text=True)
     return found.stdout.split()
+
+
+@pytest.mark.parametrize("folded", [False, True])
+async def test_words_that_searches_have_indexed_are_gone_from_the_disk(
+    lib: Library, tmp_path: Path, folded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RUN_LEAST", "RUN_RECORDS", "MERGE_RUNS"):
+        monkeypatch.setattr(fold, name, 1)
+    block = await lib.create("notes", text="before. ")
+    await block.append("the key is zanzibarium. ")
+    await block.append("after.")
+    assert [hit.label for hit in await lib.search("zanzibarium")] == ["notes"]
+    if folded:
+        while await lib._universe.backend.fill(TEXT.name, lib._universe.contracts):
+            pass
+        assert [hit.label for hit in await lib.search("zanzibarium")] == ["notes"]
+    done = await block.redact(2)
+    assert done.erased
+    assert not _on_disk(tmp_path, "zanzibarium")
+    assert await lib.search("zanzibarium") == []
+    assert [hit.label for hit in await lib.search("after")] == ["notes"]
+    assert not _on_disk(tmp_path, "zanzibarium")
+
+
+async def test_a_search_does_not_bring_back_what_is_redacted_meanwhile(
+    quick: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the block, and stores its text when the redaction is done."""
+    block = await quick.create("notes", text="the key is zanzibarium. ")
+    await block.append("after.")
+    make = texts._make_texts
+
+    async def make_and_redact(*given: Any) -> Any:
+        made = await make(*given)
+        monkeypatch.setattr(texts, "_make_texts", make)
+        assert (await block.redact(1)).erased
+        return made
+
+    monkeypatch.setattr(texts, "_make_texts", make_and_redact)
+    await quick.search("after")
+    assert not _on_disk(tmp_path, "zanzibarium")
+    assert await quick.search("zanzibarium") == []
+    assert [hit.label for hit in await quick.search("after")] == ["notes"]
+    assert not _on_disk(tmp_path, "zanzibarium")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library, SectionShape, Shape, Template
-from dgent.blocks.context.search import _snippet, words
+from dgent.blocks.context.texts import LOOK_BACK
 from dgent.blocks.errors import EntryNotFound, PermissionDenied
-from dgent.errors import InputError
+from dgent.blocks.record import ENTRY, TEXT, text_id
+from dgent.errors import Denied, InputError, StorageError
+from dgent.universe.gate import Principal
+from dgent.universe.room import Title, find_titles
+from dgent.verbs.caller import Caller
+from dgent.verbs.path import invoke
 from tests.blocks.agents import Counting, Open, library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]
@@ -145,13 +150,14 @@ async def test_a_hundred_blocks_need_no_more_reads_than_one(u: dgent.Universe, s
                 assert len(await lib.search("word0 word1", limit=5)) == (1 if count == 1 else 3)
                 asked.append(counting.asked)
             reads.append(asked)
-        assert reads[0] == reads[1] and max(reads[1]) < 10
+        assert max(reads[1]) <= max(reads[0]) < 16
+        assert reads[0][1] == reads[1][1] == 0  # nothing happened in between
 
 
-async def test_more_words_then_rarer_words_then_shorter_texts_come_first(library: Open) -> None:
+async def test_more_words_rarer_words_and_shorter_texts_come_first(library: Open) -> None:
     lib = library()
     for label, text in {
-        "both": "green tea " + "filler " * 50,
+        "both": "green tea " + "filler " * 5,
         "one": "tea tea tea tea",
         "other": "green",
         "none": "coffee",
@@ -164,6 +170,20 @@ async def test_more_words_then_rarer_words_then_shorter_texts_come_first(library
     assert len(await lib.search("green tea", limit=1)) == 1
     await lib.create("tea")
     assert (await labels(lib, "tea"))[0] in ("tea", "one")
+    await lib.create("long", text="green tea " + "filler " * 50)
+    assert (await labels(lib, "green tea"))[0] == "both"
+
+
+async def test_stems_phrases_and_beginnings_of_words(scout: Library) -> None:
+    await scout.create("a", text="She runs ten miles every day")
+    await scout.create("b", text="Ten people ran for miles")
+    entry = await scout.archive("a runner's diary, miles ten")
+    assert set(await labels(scout, "running")) == {"a"}
+    assert await labels(scout, '"ten miles"') == ["a"]
+    assert set(await labels(scout, "run*")) == {"a", entry.id}
+    assert [hit.snippet[a:b] for hit in await scout.search("run*", kind="working") for a, b in hit.marks] == [
+        "runs"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -202,10 +222,179 @@ async def test_wrong_arguments_are_told(scout: Library) -> None:
         await scout.search(7)  # type: ignore[arg-type]
 
 
-@given(st.text(), st.text())
-def test_snippets_mark_what_was_asked_for(text: str, query: str) -> None:
-    terms = frozenset(words(query) + words(text)[:2])
-    snippet, marks = _snippet(text, terms)
-    assert len(snippet) <= 242
-    for start, end in marks:
-        assert words(snippet[start:end]) and frozenset(words(snippet[start:end])) <= terms
+# -- the texts that searches keep ------------------------------------------------------------------------
+
+
+async def texts(u: dgent.Universe) -> dict[str, tuple[str, int]]:
+    found = await u.query(schema=TEXT.name, limit=None, raw=True)
+    return {each.data["label"]: (each.data["text"], each.data["version"]) for each in found}
+
+
+async def test_a_search_stores_texts_and_an_edit_does_not(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="one")
+    assert await texts(u) == {}
+    await scout.search("one")
+    assert (await texts(u))["notes"] == ("one", 1)
+    seq = await u.seq()
+    await scout.search("two")
+    assert await u.seq() == seq
+    await block.append(" two")
+    assert (await texts(u))["notes"] == ("one", 1)
+    assert await labels(scout, "two") == ["notes"]
+    assert (await texts(u))["notes"] == ("one two", 2)
+    await scout.delete("notes")
+    assert await labels(scout, "two") == []
+    assert "notes" not in await texts(u)
+    await scout.restore("notes")
+    assert await labels(scout, "two") == ["notes"]
+    assert not [change for change in await u.changes(0) for item in change.items if item.schema == TEXT.name]
+
+
+async def test_programs_see_what_others_edit(u: dgent.Universe, scout: Library) -> None:
+    """A search proves that its texts are current, however many commits there were."""
+    block = await scout.create("notes", text="zero")
+    other = Library(u, agent="scout")
+    for n in (1, LOOK_BACK + 2):
+        assert await labels(other, "zero") == ["notes"]
+        for each in range(n):
+            await u.remember({"n": each})
+        await block.append(f" nine{n}")
+        assert await labels(other, f"nine{n}") == ["notes"]
+
+
+async def test_what_cannot_be_stored_counts_all_the_same(
+    u: dgent.Universe, scout: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = await scout.create("notes", text="one")
+    await scout.search("one")
+    await block.append(" two")
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dgent.Universe, "commit", refuse)
+        for _ in range(2):
+            assert await labels(scout, "two") == ["notes"]
+            [hit] = await scout.search("two")
+            assert hit.snippet == "one two"
+    assert await labels(scout, "two") == ["notes"]
+    assert (await texts(u))["notes"] == ("one two", 2)
+
+
+async def test_two_searches_at_once_store_each_text_once(u: dgent.Universe, scout: Library) -> None:
+    for n in range(5):
+        await scout.create(f"b{n}", text=f"kettle {n}")
+    others = [Library(u, agent="scout") for _ in range(6)]
+    found = await asyncio.gather(*(labels(each, "kettle") for each in others))
+    assert all(set(each) == {f"b{n}" for n in range(5)} for each in found)
+    assert len(await u.query(schema=TEXT.name, raw=True, where={"label": {"$prefix": "b"}})) == 5
+
+
+async def test_everything_is_in_one_list(u: dgent.Universe, scout: Library, scribe: Library) -> None:
+    await scout.create("notes", text="the kettle boils", description="about tea")
+    await scout.archive("a kettle of fish", tags=["sayings"])
+    await scribe.create("other", text="my own kettle")
+    kinds = {(each.kind, each.name, each.detail) for each in await titles(u, "kettle")}
+    assert kinds == {("block", "notes", "scout"), ("entry", "", "scout"), ("block", "other", "scribe")}
+    assert [each.id for each in await titles(u, "tea")] == [(await scout.get("notes")).id]
+    for name, trust, seen in [
+        ("scribe", "friend", {"other"}),
+        ("scribe", "conversant", {"other"}),
+        ("scout", "conversant", {"notes", ""}),
+        ("nobody", "friend", set()),
+    ]:
+        handle = u.acting(Principal(name, trust))  # type: ignore[arg-type]
+        assert {each.name for each in await titles(handle, "kettle")} == seen
+        for hit in await handle.search("kettle fish boils"):
+            assert hit.datum.data.get("owner", hit.datum.data.get("agent")) == name
+    with pytest.raises(Denied):
+        await u.acting(Principal("scout", "untrusted")).search("kettle")
+    await scout.share("notes", with_agent="scribe", permission="read_only")
+    handle = u.acting(Principal("scribe", "conversant"))
+    assert {each.name for each in await titles(handle, "kettle")} == {"other", "notes"}
+    await scout.unshare("notes", with_agent="scribe")
+    assert {each.name for each in await titles(handle, "kettle")} == {"other"}
+
+
+async def titles(u: dgent.Universe, words: str) -> list[Title]:
+    return await find_titles(u, [hit.datum for hit in await u.search(words)])
+
+
+async def test_looking_back_is_not_disturbed(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="kettle")
+    await u.remember({"kept": True}, id="kept")
+    await scout.search("kettle")
+    before = await u.seq()
+    await block.append(" boils")
+    await scout.search("boils")
+    assert "kept" in [each.id for each in await u.query(dgent.Query(limit=None), as_of=before, raw=True)]
+    assert [hit.id for hit in await u.search("kettle", as_of=before)] == []
+    assert [hit.id for hit in await u.search("kettle", as_of=await u.seq())] == [text_id(block.id)]
+
+
+async def test_a_transaction_finds_blocks_as_they_are(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="kettle")
+    async with u.transaction() as tx:
+        assert [hit.id for hit in await tx.search("kettle")] == [text_id(block.id)]
+        await tx.remember({"found": True})
+    await block.append(" boils")
+    async with u.transaction() as tx:
+        assert [hit.snippet for hit in await tx.search("boils")] == ["kettle boils"]
+        await tx.remember({"found": True})
+
+
+async def test_nobody_writes_texts_from_outside(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="kettle")
+    await scout.search("kettle")
+    with pytest.raises(Denied):
+        await u.put((await u.get(text_id(block.id), raw=True)).replace(data={"text": "forged"}))
+    with pytest.raises(Denied):
+        await u.delete(text_id(block.id))
+
+
+async def test_entries_of_the_first_version_are_found(u: dgent.Universe, scout: Library) -> None:
+    await scout.archive("a new entry")
+    old = {"agent": "scout", "text": "Ten runners", "words": ["runners", "sports", "ten"], "extra": {}}
+    datum = dgent.Datum("old", data=old, tags={"sports"}, schema=ENTRY.name, schema_version=1)
+    await u.for_room("blocks").put(datum)
+    for words in ("runner", "sport", "ten runs"):
+        assert await labels(scout, words) == ["old"], words
+    assert await labels(scout, "ten", tags=["sports"]) == ["old"]
+    assert (await scout.get_archived("old")).text == "Ten runners"
+    await u.indexed()
+    assert await labels(scout, "sport") == ["old"]
+
+
+@pytest.mark.parametrize("trust", ["friend", "conversant"])
+async def test_the_verb_shows_a_caller_nothing_of_others(
+    u: dgent.Universe, scout: Library, scribe: Library, trust: str
+) -> None:
+    await scout.create("plans", text="the secret kettle plans")
+    await scout.archive("a secret kettle entry")
+    await scribe.create("mine", text="my kettle")
+    caller = Caller("scribe", trust=trust, agent="scribe")  # type: ignore[arg-type]
+    found = await invoke(u, "self.data.search", caller=caller, words="kettle secret plans", explain=True)
+    assert [(hit.kind, hit.name, hit.snippet, hit.parts) for hit in found.items] == [
+        ("block", "mine", "my kettle", {"kettl": 1.0})
+    ]
+    for words in ("secret", '"secret kettle"', "pla*"):
+        assert (await invoke(u, "self.data.search", caller=caller, words=words)).items == []
+    with pytest.raises(Denied):
+        await invoke(u, "self.data.search", caller=Caller("x", trust="untrusted"), words="kettle")
+
+
+async def test_scores_say_of_hidden_texts_only_how_many_have_a_word() -> None:
+    """Two stores that differ in what others wrote, and not in who has which word, and how long it is."""
+    answers = []
+    for hidden in ("kettle alpha beta", "kettle gamma delta"):
+        async with dgent.open("memory:") as u:
+            scout, scribe = Library(u, agent="scout"), Library(u, agent="scribe")
+            await scout.create("plans", text=hidden)
+            for n in range(4):
+                await scribe.create(f"b{n}", text="kettle cup " + "saucer " * n)
+            handle = u.acting(Principal("scribe", "conversant"))
+            found = await handle.search("kettle saucer alpha gamma")
+            answers.append([(hit.snippet, hit.score, hit.parts, found.building) for hit in found])
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 4

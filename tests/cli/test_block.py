@@ -211,7 +211,6 @@ def test_control_characters_are_spelled_out_wherever_they_are(dgent_: Terminal) 
             ["block", "notices", "--agent", HOSTILE],
             ["block", "list", "-s", "--agent", HOSTILE],
             ["block", "search", "abc"],
-            ["archive", "search", "abc"],
             ["agent", "list"],
             ["group", "list"],
             ["block", "get", f"{HOSTILE}?"],
@@ -221,6 +220,9 @@ def test_control_characters_are_spelled_out_wherever_they_are(dgent_: Terminal) 
     ]
     for each in outputs:
         assert "\\x1b[2J" in each.out + each.err, each
+    passage = dgent_("archive", "search", "abc")  # which has spaces in their place
+    assert "abc  [2J" in passage.out
+    for each in (*outputs, passage):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", each.out + each.err), each
 
 

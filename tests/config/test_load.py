@@ -557,3 +557,37 @@ def test_a_project_keeps_its_outbox_inside(house: House) -> None:
     assert len(settings.warnings) == 2 and settings.values["outbox"].value is None
     house.ours('outbox = "sqlite:///inside.db"\n')
     assert house.load().outbox == f"{house.project}/inside.db"
+
+
+# -- the embedder -------------------------------------------------------------------------
+
+
+def test_the_embedder_of_the_settings(house: House) -> None:
+    assert house.load().embedder == ("none", None, None)
+    house.user('embedder = "https://host/v1"\nembedder_model = "small"\nembedder_key = "${KEY}"\n')
+    settings = house.load(KEY="sk-hidden")
+    assert settings.embedder == ("https://host/v1", "small", "sk-hidden")
+    shown = {each.name: each.value for each in settings.list_settings()}
+    assert shown["embedder_key"] == "${KEY}" and "sk-hidden" not in repr(settings) + repr(settings.values)
+    wrong = house.load(DGENT_EMBEDDER="openai")
+    assert wrong.embedder[0] == "https://host/v1" and "DGENT_EMBEDDER must be none" in wrong.warnings[0]
+
+
+@pytest.mark.parametrize("key", ["sk-hidden", "${KEY}sk-hidden", "a:b@sk-hidden"])
+def test_a_key_in_a_file_is_never_shown(house: House, key: str) -> None:
+    house.user(f'embedder_key = "{key}"\n')
+    settings = house.load(KEY="x", DGENT_EMBEDDER_MODEL="m")
+    shown = {each.name: each.value for each in settings.list_settings()}
+    assert shown["embedder_key"] == "***" and "sk-hidden" not in repr(settings) + repr(settings.values)
+
+
+def test_a_project_sends_no_texts_away(house: House) -> None:
+    house.user('embedder = "https://mine/v1"\nembedder_model = "small"\nembedder_key = "sk-mine"\n')
+    house.ours('embedder = "https://theirs/v1"\nembedder_model = "large"\nembedder_key = "sk-theirs"\n')
+    settings = house.load()
+    assert settings.embedder == ("https://mine/v1", "small", "sk-mine")
+    assert len(settings.warnings) == 3 and "sk-theirs" not in repr(settings.warnings)
+    house.ours('embedder = "minilm"\n')
+    assert house.load().embedder[0] == "minilm"
+    with pytest.raises(InputError, match="your own settings"):
+        config.write_setting(house.project_file, "embedder_key", "sk-mine", project=house.project)

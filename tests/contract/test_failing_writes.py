@@ -16,6 +16,7 @@ from tests.contract.reads import READS, comparable, fill_up
 
 WRITES = ("insert", "replace", "archive", "add_entries", "remove_entries", "append", "mark_unindexed")
 WRITES += (
+    "add_records",
     "set_state",
     "make_number",
     "make_index",

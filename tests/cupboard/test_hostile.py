@@ -10,7 +10,8 @@ import pytest
 
 import dgent
 from dgent.cupboard import Category, Crumb, Cupboard, Link, Metadata, Property, Stash, Trail, errors
-from dgent.cupboard.builtin import CATEGORIES, PRIORITY
+from dgent.cupboard.builtin import CATEGORIES
+from dgent.cupboard.record import PRIORITY
 from dgent.store.backend import EVERY_ROOM
 from dgent.universe.gate import Principal
 from tests.cupboard.conftest import Hours

@@ -373,6 +373,7 @@ async def test_large_tables_are_not_held_in_memory(quick: Cupboard) -> None:
     text, many = "x" * 10_000, 4_000
     for _ in range(4):
         await quick.add_many([Crumb("c", properties={"description": text}) for _ in range(many // 4)])
+    await quick._universe.indexed()  # which is done in the background
     tracemalloc.start()
     try:
         number = 0

@@ -87,7 +87,9 @@ def _check_entries(ask: Any, kernel: SQLiteKernel, live: list[Row]) -> int:
     """The index holds what the live rows call for, nothing less and nothing more."""
     ledger = Ledger(kernel)
     wanted = {entry for row in live for entry in ledger.entries_of(row)}
-    found = _entries(ask)
+    # Versions that wait for a text index do not follow from the rows.
+    waiting = {index for (index,) in ask("SELECT ix FROM ix WHERE path LIKE '@text:%'")}
+    found = {entry for entry in _entries(ask) if entry[0] not in waiting}
     assert not wanted - found, f"{len(wanted - found)} entries are missing: {list(wanted - found)[:3]}"
     assert not found - wanted, f"{len(found - wanted)} entries lead nowhere: {list(found - wanted)[:3]}"
     lagging = {(row.schema, row.record_key) for row in live if row.field_keys == b""}

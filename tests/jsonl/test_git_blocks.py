@@ -43,10 +43,11 @@ def _lines(name: str, count: int) -> Work:
     return work
 
 
-async def _merge(clones: tuple[Clone, Clone]) -> Any:
+async def _merge(clones: tuple[Clone, Clone], alike: bool = False) -> Any:
+    """Merge both ways; git alone can do it where the lines are `alike`."""
     for clone in clones:
         clone.save()
-    clones[0].pull(clones[1], conflict=not clones[0].driver)
+    clones[0].pull(clones[1], conflict=not clones[0].driver and not alike)
     await _contents(clones[0])
     clones[0].save()
     clones[1].pull(clones[0])
@@ -133,6 +134,53 @@ async def test_what_one_side_redacted_the_other_does_not_bring_back(clones: Any)
     text, history = await _merge(clones)
     assert "secret 0" not in text and "secret 1" in text and "right 1" in text
     assert len(history) == 6
+
+
+async def _search(block: Block) -> list[str]:
+    library = Library(block._permissions.universe, agent="scout")
+    return [hit.label for hit in await library.search("zanzibarium secret")]
+
+
+@ROUTES
+@pytest.mark.parametrize("edits", [0, 2])
+async def test_searches_of_one_side_do_not_bring_back_what_the_other_redacted(
+    clones: Any, edits: int, tmp_path: Path
+) -> None:
+    async def slip(block: Block) -> None:
+        await block.append("zanzibarium\n")
+        await block.append("secret\n")
+
+    async def redact(block: Block) -> None:
+        await block.redact(2)
+
+    await _edit(clones[0], slip)
+    clones[0].save()
+    clones[1].pull(clones[0])
+    await _edit(clones[0], redact)
+    await _edit(clones[1], _lines("right", edits))
+    assert await _edit(clones[1], _search) == ["notes"]
+    text, _ = await _merge(clones, alike=not edits)
+    assert "zanzibarium" not in text
+    for clone in clones:
+        assert b"zanzibarium" not in b"".join(path.read_bytes() for path in clone.store.glob("*.jsonl"))
+        assert await _edit(clone, _search) == ["notes"]
+        assert b"zanzibarium" not in b"".join(path.read_bytes() for path in clone.store.rglob("*.jsonl"))
+
+
+@ROUTES
+async def test_texts_that_both_sides_made_are_made_again(clones: Any) -> None:
+    for clone, name in zip(clones, ("left", "right"), strict=True):
+        await _edit(clone, _lines(f"secret {name}", 2))
+        assert await _edit(clone, _search) == ["notes"]
+    await _merge(clones)
+    for clone in clones:
+        assert await _edit(clone, _search) == ["notes"]
+
+        async def find(block: Block) -> list[str]:
+            library = Library(block._permissions.universe, agent="scout")
+            return [hit.label for word in ("left", "right") for hit in await library.search(word)]
+
+        assert await _edit(clone, find) == ["notes", "notes"]
 
 
 @ROUTES

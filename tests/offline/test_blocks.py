@@ -96,3 +96,20 @@ async def test_whoever_was_faster_is_not_written_over(
         if look:
             assert await notes.text() == text
         await check(u, notes, text)
+
+
+async def test_blocks_are_searched_while_the_store_is_unavailable(cable: Cable, tmp_path: Path) -> None:
+    async with connected(cable, tmp_path / "outbox.db", optimistic=True) as u:
+        lib = Library(u, agent="scout")
+        notes = await lib.create("notes", text="the kettle boils")
+        await notes.append(" and boils")
+        assert [hit.label for hit in await lib.search("kettle")] == ["notes"]
+        cable.cut()
+        await notes.append(" on the stove")
+        entry = await lib.archive("put away on the stove")
+        found = [hit.id for hit in await lib.search("stove")]
+        assert u.degraded is not None
+        assert entry.id in found
+        cable.mend()
+        await back(u)
+        assert {hit.id for hit in await lib.search("stove")} == {notes.id, entry.id}

@@ -21,6 +21,7 @@ from dgent.exchange.backup import restore
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.upgrade import upgrade_store
+from dgent.universe.room import find_titles
 from dgent.verbs.context import Context
 from dgent.verbs.store.store import Doctor, doctor
 from tests.postgres.server import HASTY, Server, with_universe
@@ -63,9 +64,9 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"jsonl:{folder}"
 
 
-def load_dump(server: Server, dump: Path) -> None:
+def load_dump(server: Server, dump: Path, universe: str = "old") -> None:
     psql = [server.bin / "psql", "-q", "-v", "ON_ERROR_STOP=1", server.url]
-    script = b'DROP SCHEMA IF EXISTS "old" CASCADE;\n' + dump.read_bytes()
+    script = f'DROP SCHEMA IF EXISTS "{universe}" CASCADE;\n'.encode() + dump.read_bytes()
     subprocess.run(psql, input=script, check=True, capture_output=True, cwd=server.folder)
 
 
@@ -150,6 +151,19 @@ async def test_cupboard(url: str) -> None:
         assert {crumb.name: crumb.state for crumb in await cupboard.crumbs.fetch()} == ANSWERS["crumbs"]
         assert [[trail.name, trail.lesson] for trail in await cupboard.lessons()] == ANSWERS["lessons"]
         assert [str(finding) for finding in (await cupboard.audit()).findings] == ANSWERS["audit"]
+
+
+async def test_texts_are_found_at_once_and_when_they_are_indexed(url: str) -> None:
+    wanted = {"mill": "crumb", "flooded pit": "lesson", "clay": "lesson"}
+    async with dgent.open(url) as u:
+        for wait in (False, True):
+            if wait:
+                await u.indexed()
+            for words, kind in wanted.items():
+                found = await u.search(words)
+                assert not (wait and found.building)
+                assert kind in [each.kind for each in await find_titles(u, [hit.datum for hit in found])]
+        await test_the_deep_check_finds_nothing(url)
 
 
 async def test_the_deep_check_finds_nothing(url: str) -> None:

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from dgent.search.score import (
     K1,
     LENGTHS,
-    WordScore,
     encode_length,
-    explain,
     idf,
     norms,
     saturate,
     weigh_fields,
 )
-from dgent.search.thread import REACH, best_parts, neighbours, score_in_thread, score_thread
+from dgent.search.thread import best_parts, neighbours, score_in_thread
 
 
 def test_lengths_are_exact_when_short_and_close_when_long() -> None:
@@ -67,26 +65,13 @@ def test_fields_count_by_their_weight() -> None:
     assert weigh_fields({}, {}) == ({}, 0)
 
 
-def test_an_explanation_has_each_word_that_is_there() -> None:
-    norm = norms(8)
-    parts = explain({"red": 5, "barn": 3}, encode_length(8), {"barn": 2.0, "mill": 9.0, "red": 1.0}, norm)
-    assert parts == [
-        WordScore("barn", 2.0, 3, 3 / (3 + norm[8]), 2.0 * (3 / (3 + norm[8]))),
-        WordScore("red", 1.0, 5, 5 / (5 + norm[8]), 5 / (5 + norm[8])),
-    ]
-
-
 def test_neighbours_lend_their_best_words() -> None:
     question, aside, answer = {"barn": 2.0, "paint": 1.0}, {"paint": 1.5}, {"red": 1.0}
     assert best_parts([question, aside, answer]) == {"barn": 2.0, "paint": 1.5, "red": 1.0}
     assert score_in_thread(answer, [question, aside, answer]) == 1.0 + 4.5
-    assert score_thread([question, aside, answer]) == [3.0 + 4.5, 1.5 + 4.5, 1.0 + 4.5]
-    assert score_thread([]) == []
+    assert score_in_thread({}, [question, aside]) == 3.5
 
 
 def test_only_near_neighbours_lend() -> None:
-    silent: dict[str, float] = {}
-    scores = score_thread([silent] * REACH + [{"a": 1.0}] + [silent] * (REACH + 1))
-    assert scores == [1.0] * REACH + [2.0] + [1.0] * REACH + [0.0]
     assert list(neighbours(0, 2)) == [0, 1]
     assert list(neighbours(5, 100)) == [3, 4, 5, 6, 7]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgent.search import snippet as snippets
 from dgent.search.snippet import ELLIPSIS, WIDTH, Snippet, make_snippet
 from dgent.search.wanted import Wanted, parse_search
 from dgent.search.words import Language
@@ -120,3 +121,23 @@ def test_long_texts_are_read_in_bounded_time(piece: str) -> None:
     started = time.process_time()
     make_snippet(piece * (3_000_000 // len(piece)), parse_search('red barn "red barn" r* 日本'))
     assert time.process_time() - started < 10
+
+
+@given(
+    st.lists(
+        st.sampled_from(["Ferries", "run", "running", "Café", "user_name", "x-ray", "the", "4711", "\n"])
+    ),
+    st.lists(
+        st.sampled_from(["ferry", "runs", "name", "rays", "4711", "fer*", "cafe"]), min_size=1, max_size=3
+    ),
+    st.integers(0, 60),
+)
+def test_long_texts_have_the_same_passages(words: list[str], query: list[str], filler: int) -> None:
+    text = "filler " * filler + " ".join(words)
+    wanted = parse_search(" ".join(query))
+    plain = make_snippet(text, wanted)
+    before, snippets.LONG = snippets.LONG, 0
+    try:
+        assert make_snippet(text, wanted) == plain
+    finally:
+        snippets.LONG = before

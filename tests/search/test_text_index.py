@@ -17,6 +17,7 @@ from dgent.search.score import encode_length, idf, norms, saturate
 from dgent.search.wanted import Wanted
 from dgent.search.words import count_words
 from dgent.store.engine import fold
+from dgent.store.engine import search as engine_search
 from dgent.store.upkeep import upkeep_of
 from tests.soak import times
 from tests.universe.conftest import engine, u, url
@@ -42,7 +43,8 @@ VOCABULARY = [f"word{n}" for n in range(40)]
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and merges of few records, so that all of it happens often."""
-    for name, value in {"RUN_LEAST": 1, "RUN_RECORDS": 7, "MERGE_RUNS": 3, "MERGE_WORDS": 9}.items():
+    few = {"RUN_LEAST": 1, "RUN_RECORDS": 7, "RUN_WORDS": 20, "MERGE_RUNS": 3, "MERGE_LATER": 5}
+    for name, value in (few | {"MERGE_WORDS": 9, "MERGE_POSTINGS": 30, "DOCS": 4}).items():
         monkeypatch.setattr(fold, name, value)
 
 
@@ -78,6 +80,11 @@ def in_order(found: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
 
 async def search(u: dgent.Universe, words: list[str]) -> list[tuple[str, float]]:
     found = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 1000)
+    # Few are found in another way, and on the caller's thread.
+    first = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 5)
+    assert [(each.datum.id, each.score) for each in first.items] == [
+        (each.datum.id, each.score) for each in found.items[:5]
+    ]
     return in_order((each.datum.id, each.score) for each in found.items)
 
 
@@ -229,5 +236,62 @@ async def test_damage_is_named_and_mended(
         assert "texts of note" in next(each.message for each in found if each.subject == "entries")
         await fold_all(u)
         assert await search(u, ["word0"]) == expected(records, ["word0"])
+        found = await upkeep_of(u.backend).inspect(deep=True)
+        assert not [each for each in found if each.level == "problem"]
+
+
+async def test_records_older_than_the_declaration_are_found_at_once(u: dgent.Universe) -> None:
+    u.register(Schema("plain"))
+    await u.put_many(
+        [Datum(f"p{n}", data={"t": f"onion {n}"}, schema="plain", schema_version=1) for n in range(9)]
+    )
+    u.register(Schema("plain", text={"t": 1}))
+    for wait in (False, True):
+        if wait:
+            await u.indexed()
+        found = await u.search("onion 4", k=20)
+        assert (found[0].id, len(found)) == ("p4", 9)
+        assert not (wait and found.building)
+
+
+async def test_too_many_old_records_are_reported(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_search, "MANY_WAITING", 5)
+    u.register(Schema("plain"))
+    await u.put_many(
+        [Datum(f"p{n}", data={"t": "onion"}, schema="plain", schema_version=1) for n in range(9)]
+    )
+    u.register(Schema("plain", text={"t": 1}))
+    found = await u.search("onion", k=20)
+    assert found.building
+    assert [hit.id for hit in found] == ["p8", "p7", "p6", "p5", "p4"]
+
+
+async def test_each_step_may_be_that_of_another_process(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch)
+    url, choose = f"sqlite:///{store_path}/store.db", random.Random(8)
+    records: dict[str, Datum] = {}
+    for turn in range(3):
+        async with dgent.open(url) as u:
+            u.register(NOTE, BRIEF)
+            for n in range(0, 40, turn + 1):
+                datum = note(f"n{n}", choose.choice(("note", "brief")) if turn == 0 else "brief", choose)
+                records[datum.id] = datum
+                await u.put(datum)
+            await u.delete("n7")
+            await u.delete("n12")
+            await u.forget(gone := f"n{20 + turn}")
+            for id in ("n7", "n12", gone):
+                records.pop(id, None)
+        more = True
+        while more:
+            async with dgent.open(url) as u:
+                u.register(NOTE, BRIEF)
+                more = any([await u.backend.fill(schema, u.contracts) for schema in ("note", "brief")])
+                words = choose.sample(VOCABULARY[:12], 2)
+                assert await search(u, words) == expected(records, words)
+    async with dgent.open(url) as u:
+        u.register(NOTE, BRIEF)
         found = await upkeep_of(u.backend).inspect(deep=True)
         assert not [each for each in found if each.level == "problem"]

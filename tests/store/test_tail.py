@@ -110,11 +110,11 @@ def test_damaged_bytes_are_named(body: bytes) -> None:
 
 def test_rows_that_were_moved_are_dropped() -> None:
     tail, scan = Tail(), IndexScan(1, *WHOLE)
-    tail.add([(n, pack(group([(1, b"", n, n)], []))) for n in (3, 7, 9)])
+    tail.add([(n, group([(1, b"", n, n)], [])) for n in (3, 7, 9)])
     found = tail.waiting(scan)
     assert found is not None and [place[2] for place in found.added] == [3, 7, 9]
     tail.drop_before(9)
-    tail.add([(12, pack(group([], [(1, b"", 9, 9)])))])
+    tail.add([(12, group([], [(1, b"", 9, 9)]))])
     found = tail.waiting(scan)
     assert found is None, "the last one went where it came from"
     assert tail.waiting(IndexScan(2, *WHOLE)) is None

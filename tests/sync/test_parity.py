@@ -13,13 +13,14 @@ import dgent
 from dgent import sync
 from dgent.store.memory.backend import MemoryBackend
 from dgent.sync import wording
-from dgent.universe import collection, current, focus, transaction, universe
+from dgent.universe import collection, current, focus, transaction, universe, vectors
 from tests.sync.marks import MARK, Mark
 
 PAIRS = [
     (universe.Universe, sync.Universe),
     (transaction.Transaction, sync.Transaction),
     (collection.Collection, sync.Collection),
+    (vectors.Vectors, sync.Vectors),
     (focus.Focus, sync.Focus),
     (current.DataMixin, sync.DataMixin),
 ]

@@ -142,7 +142,7 @@ BAD_CALLS: dict[str, Callable[[dgent.Universe], Any]] = {
     "the same id twice": lambda u: u.put_many([dgent.Datum(id="x"), dgent.Datum(id="x")]),
     "query a dict": lambda u: u.query({"schema": "x"}),
     "page a text": lambda u: u.page("x"),
-    "recall a text": lambda u: u.recall("x"),
+    "recall a number": lambda u: u.recall(3),
     "count a text": lambda u: u.count("x"),
     "list after a text": lambda u: u.list(after="now"),
     "list after a naive time": lambda u: u.list(after=datetime(2024, 1, 1)),

@@ -218,6 +218,11 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"name": "scribe"}, ["scribe"]),
         Case({"name": "scrib"}, ["scrib"], "agent_not_found"),
     ],
+    "agent.prime": [
+        Case({}, []),
+        Case({"speak": "tools"}, ["--speak", "tools"]),
+        Case({"speak": "song"}, ["--speak", "song"], "input"),
+    ],
     "agent.describe": [
         Case({"name": "eve", "description": "d"}, ["eve", "-d", "d"]),
         Case({"name": "eve"}, ["eve"], "input"),

@@ -79,7 +79,8 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case(
             {"name": "try redis", "goal": "speed", "branches_from": "crumb-a"},
             ["try", "redis", "-g", "speed", "--branches-from", "crumb-a"],
-        )
+        ),
+        Case({"name": "try redis"}, ["try", "redis"]),
     ],
     "trail.list": [Case({}, []), Case({"state": ("odd",)}, ["-s", "odd"], "invalid_state")],
     "trail.get": [Case({"id": "trail-a"}, ["trail-a"]), *NOBODY],
@@ -233,6 +234,19 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     "beads.export": [
         Case({"path": "{new}"}, ["{new}"]),
         Case({"path": "{new}", "imported": True}, ["{new}", "--imported"]),
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"], "conflict"),
+    ],
+    "graph.import": [
+        Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"]),
+        Case(
+            {"path": "{crumbs}/issues.jsonl", "existing": "merge", "dry_run": True},
+            ["{crumbs}/issues.jsonl", "--existing", "merge", "--dry-run"],
+        ),
+        Case({"path": "{new}"}, ["{new}"], "not_found"),
+        Case({"path": "{folder}"}, ["{folder}"], "input"),
+    ],
+    "graph.export": [
+        Case({"path": "{new}"}, ["{new}"]),
         Case({"path": "{crumbs}/issues.jsonl"}, ["{crumbs}/issues.jsonl"], "conflict"),
     ],
 }

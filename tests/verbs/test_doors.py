@@ -22,6 +22,7 @@ from dgent.verbs import path as paths
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller
 from dgent.verbs.context import Context
+from dgent.verbs.field import VerbField, fields_of
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
@@ -165,8 +166,8 @@ def test_a_verb_is_whole(verb: registry.Verb, stage: Stage) -> None:
     told = stage.terminal(noun, name, "--help")
     assert told.code == 0 and verb.help.split()[0] in told.out
     assert all(
-        f"--{field.replace('_', '-')}" in told.out or field.upper().replace("_", "-") in told.out
-        for field in fields
+        (field.name.upper().replace("_", "-") if field.place else f"--{field.option} ") in told.out
+        for field in fields_of(verb, VerbField)
     )
 
 

@@ -19,14 +19,14 @@ from dgent.blocks.access.audit import Refusal
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
 from dgent.blocks.access.sharing import Share
 from dgent.blocks.block import Block
-from dgent.blocks.context import activity, archive, search
+from dgent.blocks.context import activity, archive
 from dgent.blocks.context.activity import Activity
 from dgent.blocks.context.archive import Entry
 from dgent.blocks.context.budget import Context, Tokens, estimate
 from dgent.blocks.context.bulk import RenderedBlock
 from dgent.blocks.context.context import VIEW, ContextRequest, build_context, check_view, names_of
 from dgent.blocks.context.notices import Notice, list_notices
-from dgent.blocks.context.search import Fulltexts, Hit, Text, text_of
+from dgent.blocks.context.search import BlockSearch, Hit, SearchFilter
 from dgent.blocks.document.default import new_header
 from dgent.blocks.document.template import ROLLING_LOG, TemplateLike, find_template
 from dgent.blocks.document.value import check_text
@@ -69,7 +69,7 @@ class Library:
         self._universe = self._permissions.universe
         self._actor = self._permissions.actor
         self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
-        self._fulltexts = Fulltexts()
+        self._search = BlockSearch(self._universe)
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -447,27 +447,11 @@ class Library:
     ) -> builtins.list[Hit]:
         """Search the blocks and archival entries that this agent may see, best match first.
 
-        Any text can be searched for: characters that are not letters or digits separate words. `kind` is
-        core, working, archival, log or entry; `tags` are those of entries.
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word. `kind` is core, working,
+        archival, log or entry; `tags` are those of entries. `limit` is at most 1,000.
         """
         await self._permissions.require_trust("read", "", "search")
         if kind is not None:
             check_choice(kind, (*BLOCK_KINDS, "entry"), "kind")
-        terms = search.terms_of(query)
-        texts = self._texts(terms, kind, owner, ids.check_tags(tags))
-        return await search.rank_texts(texts, terms, limit)
-
-    async def _texts(
-        self, terms: builtins.list[str], kind: str | None, owner: str | None, tags: frozenset[str]
-    ) -> AsyncIterator[Text]:
-        """Yield the texts to search; of the entries only those with some of the words."""
-        if kind != "entry" and not tags:
-            visible = [each.header for each in await self._actor.find_visible(self._universe)]
-            self._fulltexts.keep([header.id for header in visible])
-            wanted = [header for header in visible if kind in (None, header.value.kind)]
-            wanted = [header for header in wanted if owner in (None, header.value.owner)]
-            for text in await self._fulltexts.of(self._universe, wanted):
-                yield text
-        if kind in (None, "entry") and owner in (None, self.agent):
-            async for entry in archive.with_words(self._universe, self.agent, terms, tags):
-                yield text_of("entry", entry.id, entry.agent, "", entry.text, " ".join(sorted(entry.tags)))
+        wanted = SearchFilter(self.agent, kind, owner, ids.check_tags(tags))
+        return await self._search.find(query, wanted, limit)

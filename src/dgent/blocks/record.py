@@ -15,6 +15,7 @@ from typing import Any
 
 from dgent import ids
 from dgent.model.schema import Schema
+from dgent.search.words import find_words
 
 ROOM = "blocks"
 
@@ -189,16 +190,41 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """An archival entry: a text an agent stored, to be found by search.
-
-    `words` are those of the text and the tags, each once, as search compares them. The store indexes them, so
-    an entry is found as soon as it is stored, and no longer once it is deleted.
-    """
+    """An archival entry: a text an agent stored, to be found by search; `names` are its tags."""
 
     agent: str
     text: str
-    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+def _drop_words(data: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry of version 1 as one of version 2: it had all words, those of its tags among them."""
+    said = {word.form for word in find_words(str(data.get("text", "")))}
+    names = [word for word in data.get("words") or () if word not in said]
+    return {**{name: each for name, each in data.items() if name != "words"}, "names": names}
+
+
+def _restore_words(data: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry of version 2 as one of version 1, without its words."""
+    return {name: each for name, each in data.items() if name != "names"}
+
+
+@dataclass(frozen=True)
+class TextRecord:
+    """The text of a block, for searches, with what they need of its header.
+
+    It follows from the header and the version that it names, and is never merged: where it is out of date or
+    missing, a search makes it again.
+    """
+
+    owner: str
+    label: str
+    kind: str
+    description: str
+    text: str
+    version: int
+    frontiers: str
 
 
 BLOCK = Schema("block.block", contract=BlockRecord, indexes=("owner", "label", "kind", "pinned"), owner=ROOM)
@@ -216,11 +242,28 @@ SEEN = Schema("block.seen", contract=SeenRecord, indexes=("agent",), owner=ROOM,
 AUDIT = Schema(
     "block.audit", contract=AuditRecord, indexes=("agent", "owner"), owner=ROOM, history="none", feed=False
 )
-ENTRY = Schema("block.entry", contract=EntryRecord, indexes=("agent", "words.*"), owner=ROOM)
+ENTRY = Schema(
+    "block.entry",
+    2,
+    EntryRecord,
+    migrations={1: _drop_words},
+    downgrades={2: _restore_words},
+    indexes=("agent",),
+    owner=ROOM,
+    text={"names": 3, "text": 1},
+)
+TEXT = Schema(
+    "block.text",
+    contract=TextRecord,
+    owner=ROOM,
+    history="none",
+    feed=False,
+    text={"label": 3, "description": 3, "text": 1},
+)
 
 SCHEMAS = (
     *(BLOCK, VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, CHECKPOINT),
-    *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY),
+    *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY, TEXT),
 )
 
 
@@ -256,6 +299,11 @@ def erasure_id(block: str) -> str:
 def redaction_id(block: str) -> str:
     """Return the id of a block's RedactionRecord."""
     return f"{block}/redacted"
+
+
+def text_id(block: str) -> str:
+    """Return the id of a block's TextRecord."""
+    return f"{block}/text"
 
 
 def seen_id(block: str, agent: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dgent.universe.room import Describer, Name, Room, find_by_name
+from dgent.universe.room import Describer, Name, Room, Title, find_by_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dgent.model.datum import Datum
     from dgent.model.schema import Schema
     from dgent.store.engine.merge import Rules
     from dgent.store.upkeep import Finding
@@ -55,11 +58,30 @@ class BlockRoom(Room):
 
         return RULES
 
+    async def refresh_texts(self, universe: Universe, since: int | None) -> Mapping[str, Datum | None]:
+        """Bring the texts of blocks up to date."""
+        if since is None and not await universe.query(schema="block.block", limit=1, raw=True):
+            return {}  # nobody needs to load documents
+        from dgent.blocks.context.texts import refresh_texts
+
+        return await refresh_texts(universe, since)
+
+    async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
+        """Return blocks by label and owner, and entries of the archive by their agent."""
+        return [_title(each) for each in found]
+
     async def scope(self, universe: Universe, principal: Principal) -> Scope:
         """Return what an agent sees: its own blocks, shared and common ones, and its own archive."""
         from dgent.blocks.access.actor import find_scope
 
         return await find_scope(universe, principal)
+
+
+def _title(found: Datum) -> Title:
+    if found.schema == "block.entry":
+        return Title("entry", found.id, "", str(found.data.get("agent", "")))
+    label, owner = (str(found.data.get(field, "")) for field in ("label", "owner"))
+    return Title("block", found.id.partition("/")[0], label, owner)
 
 
 ROOM = BlockRoom()

@@ -7,15 +7,16 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
+from dgent.system.files import FILE
 
 MAX_BYTES = 1024 * 1024  # of a settings file or a catalog
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, most: int) -> bytes:
     """Return the bytes of a file, b"" if there is none; ConfigError if it cannot be read."""
     try:
         # Asked first: opening a named pipe would wait for its writer.
@@ -24,21 +25,21 @@ def _bytes(path: Path) -> bytes:
                 return b""
             raise ConfigError(f"{path} is not a file")
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(most + 1)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise ConfigError("a path must not contain a NUL character") from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
+    if len(data) > most:
+        raise ConfigError(f"{path} has more than {most} bytes")
     return data
 
 
-def read(path: Path) -> str:
+def read(path: Path, most: int = MAX_BYTES) -> str:
     """Return the text of a file; raises ConfigError naming the line that is not UTF-8."""
-    data = _bytes(path)
+    data = _bytes(path, most)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -46,7 +47,7 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: not UTF-8 text") from None
 
 
-def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+def parse_toml(path: Path, text: str) -> dict[str, Any]:
     """Return a TOML text as a table; ConfigError names the file, the line and the reason."""
     import re
     import tomllib
@@ -71,7 +72,7 @@ def check_inside(path: Path, folder: Path) -> None:
 def table(path: Path) -> dict[str, Any]:
     """Return the table of a TOML file."""
     text = read(path)
-    return _parse_toml(path, text) if text.strip() else {}
+    return parse_toml(path, text) if text.strip() else {}
 
 
 def agents(path: Path) -> dict[str, Any]:
@@ -110,19 +111,19 @@ def change(path: Path, name: str, entry: str | bool | None, project: Path | None
                 raise InputError(f"{name} {fault}", field=name) from None
     path = Path(os.path.realpath(path))  # a link stays a link
     old = read(path)
-    table = _parse_toml(path, old)
+    table = parse_toml(path, old)
     if table.get(name) == entry and (name in table) == (entry is not None):
         return
     new = _set_key(old, name, None if entry is None else _literal(entry))
     try:
-        after = _parse_toml(path, new)
+        after = parse_toml(path, new)
     except ConfigError:
         after = {}
     # As text, because NaN is not equal to itself.
     wanted = (entry, repr({key: each for key, each in table.items() if key != name}))
     if (after.pop(name, None), repr(after)) != wanted:
         raise ConfigError(f"{name} in {path} is written in a way that only an editor can change")
-    _replace(path, new)
+    replace(path, new)
 
 
 def _literal(value: str | bool) -> str:
@@ -132,28 +133,44 @@ def _literal(value: str | bool) -> str:
     return f'"{escaped}"'
 
 
-def _statements(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the statements above the first table: start, end and key of each; the text must be valid."""
+class Statement(NamedTuple):
+    """A statement of a TOML text: the line of a table, or keys with a value."""
+
+    start: int
+    end: int
+    path: tuple[str, ...]  # of the table, or the first key
+    is_table: bool
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Yield the statements of a TOML text, which must be valid."""
     import tomllib
 
     at, start = 0, -1
     while at < len(text):
         end = text.find("\n", at) + 1 or len(text)
         line = text[at:end].strip()
-        if start < 0 and line.startswith("["):
-            yield at, at, ""
-            return
         if start >= 0 or (line and not line.startswith("#")):
+            is_table = start < 0 and line.startswith("[")
             start = at if start < 0 else start
             # A statement over several lines is whole when it can be read by itself.
             try:
-                statement = tomllib.loads(text[start:end])
+                found = tomllib.loads(text[start:end])
             except tomllib.TOMLDecodeError:
                 pass
             else:
-                yield start, end, next(iter(statement))
+                path = tuple(_keys(found)) if is_table else (next(iter(found)),)
+                yield Statement(start, end, path, is_table)
                 start = -1
         at = end
+
+
+def _keys(table: Any) -> Iterator[str]:
+    """Yield the keys that lead to the one table in a table."""
+    while table := table[0] if isinstance(table, list) else table:
+        key = next(iter(table))
+        yield key
+        table = table[key]
 
 
 def _set_key(text: str, name: str, literal: str | None) -> str:
@@ -161,12 +178,13 @@ def _set_key(text: str, name: str, literal: str | None) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix("\ufeff")
     last, tables = 0, False
-    for start, end, key in _statements(text):
-        if key == name:
-            changed = "" if literal is None else _with_value(text[start:end], name, literal)
+    for start, end, path, tables in statements(text):
+        if tables:
+            break
+        if path == (name,):
+            changed = "" if literal is None else with_value(text[start:end], name, literal)
             return mark + text[:start] + changed + text[end:]
-        tables = start == end
-        last = last if tables else end
+        last = end
     if literal is None:
         return mark + text
     at = last if last or tables else len(text)
@@ -175,7 +193,7 @@ def _set_key(text: str, name: str, literal: str | None) -> str:
     return f"{mark}{text[:at]}{before}{name} = {literal}{newline}{text[at:]}"
 
 
-def _with_value(statement: str, name: str, literal: str) -> str:
+def with_value(statement: str, name: str, literal: str) -> str:
     """Return a statement with another value, its spaces and its comment kept."""
     import re
     import tomllib
@@ -192,7 +210,8 @@ def _with_value(statement: str, name: str, literal: str) -> str:
     return statement
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str, mode: int = FILE) -> None:
+    """Put a file in the place of another in one step."""
     import tempfile
 
     try:
@@ -202,6 +221,8 @@ def _replace(path: Path, text: str) -> None:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
+            if mode != FILE:
+                os.chmod(made, mode)
             os.replace(made, path)
         except BaseException:
             os.unlink(made)

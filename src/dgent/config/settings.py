@@ -42,13 +42,18 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class Key(NamedTuple):
-    """The rules of a setting. A secret one may hold a password."""
+    """The rules of a setting. A secret one may hold a password, a hidden one is nothing else.
+
+    A personal one is never read from a project's file.
+    """
 
     type: type
     default: Any
     help: str
     choices: tuple[str, ...] = ()
     secret: bool = False
+    hidden: bool = False
+    personal: bool = False
 
 
 KEYS: Mapping[str, Key] = MappingProxyType(
@@ -62,6 +67,9 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         ),
         "outbox": Key(str, None, "the file that keeps writes while the store is unavailable"),
         "stand_in": Key(str, None, "a store that answers reads while the other is unavailable", secret=True),
+        "embedder": Key(str, "none", "what embeds texts: none, minilm, hashed or the URL of a server"),
+        "embedder_model": Key(str, None, "the model that this server is asked for", personal=True),
+        "embedder_key": Key(str, None, "the key that this server wants", hidden=True, personal=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
@@ -149,6 +157,12 @@ class Settings:
         return [self.url] if stand_in is None else [self.url, str(stand_in)]
 
     @property
+    def embedder(self) -> tuple[str, str | None, str | None]:
+        """The embedder of texts, the model and the key; the last two are for a server."""
+        name, model, key = (self.values[f"embedder{each}"].value for each in ("", "_model", "_key"))
+        return name, model, key
+
+    @property
     def color(self) -> str:
         """The colour mode: `auto`, `always` or `never`."""
         return str(self.values["color"].value)
@@ -166,7 +180,9 @@ class Settings:
     def list_settings(self) -> list[Setting]:
         """Return every setting as it may be shown: passwords hidden, variables as they were written."""
         return [
-            each._replace(value=mask(self._shown.get(each.name, each.value))) if each.secret else each
+            each._replace(value=show_value(each.name, self._shown.get(each.name, each.value)))
+            if each.secret
+            else each
             for each in self.values.values()
         ]
 
@@ -189,6 +205,11 @@ def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, st
     if degrade and outbox is None:
         outbox = settings.outbox
     return settings.urls, degrade, outbox
+
+
+def default_embedder() -> tuple[str, str | None, str | None]:
+    """Return what the settings say of the embedder: its name or URL, the model, and the key."""
+    return load().embedder
 
 
 def _default(environment: Mapping[str, str] | None) -> Settings:
@@ -333,11 +354,17 @@ class _Search:
         for name, written in table.items():
             if name not in KEYS:
                 self.problems.append(f"unknown key {_quote(name)} in {path}, {_nearest(name)}")
+            elif KEYS[name].personal and not ours:
+                self.problems.append(
+                    f"{name} in {path} is for your own file or the environment; it is not used"
+                )
             elif name not in decided:
                 try:
                     value, from_variable = self._value(name, written, self.env if ours else None)
                     if name == "outbox":
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
+                    if name == "embedder" and not ours and ":" in value:
+                        raise ValueError("names a server, which only your own settings may do")
                     if name in ("url", "stand_in", "outbox"):
                         value = file.resolve_url(value, base, inside=not ours)
                 except ValueError as fault:
@@ -370,7 +397,8 @@ class _Search:
         return value, from_variable
 
     def _keep(self, name: str, value: Any, source: str, written: str | None = None) -> None:
-        secret = written is not None or (KEYS[name].secret and mask(value) != value)
+        key = KEYS[name]
+        secret = written is not None or key.hidden or (key.secret and mask(value) != value)
         self.found[name] = Setting(name, value, source, secret)
         if written is not None:
             self.shown[name] = written
@@ -403,9 +431,16 @@ def _fault(name: str, value: object) -> str | None:
         return name_fault(value)
     if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
+    if name == "embedder" and not _matches(r"none|minilm|hashed|https?://(?s:.+)", value):
+        return "must be none, minilm, hashed or a URL such as http://127.0.0.1:11434/v1"
     if name == "author" and len(value.encode(errors="replace")) > MAX_AUTHOR_BYTES:
         return f"must have at most {MAX_AUTHOR_BYTES} bytes"
     return _text_fault(value)
+
+
+def show_value(name: str, value: str) -> str:
+    """Return a value as it may be shown: a variable as it is written, a key not at all."""
+    return "***" if KEYS[name].hidden and not _matches(r"\$\{\w+\}", value) else mask(value)
 
 
 def _text_fault(value: str) -> str | None:
@@ -447,6 +482,8 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
     """
     if name not in KEYS:
         raise InputError(f"unknown key {_quote(name)}, {_nearest(name)}", field=name)
+    if project is not None and KEYS[name].personal and value is not None:
+        raise InputError(f"{name} is only for your own settings", hint="leave out --project", field=name)
     entry: Any = value
     if value is not None:
         entry = _flag(value) if KEYS[name].type is bool else value

@@ -5,16 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dgent import ids
-from dgent.cupboard.record import CategoryRecord, PropertyRecord, SchemaRecord
+from dgent.cupboard.record import (
+    DESCRIPTION,
+    LABELS,
+    OWNER,
+    PRIORITY,
+    TYPE,
+    CategoryRecord,
+    PropertyRecord,
+    SchemaRecord,
+    builtin_id,
+)
 
 BORN = datetime(2025, 1, 1, tzinfo=UTC)
-
-
-def _id(number: int) -> str:
-    return f"01941f29-7c00-7000-8000-{number:012x}"  # a UUIDv7 of that moment
-
-
-PRIORITY, TYPE, DESCRIPTION, OWNER, LABELS = (_id(number) for number in range(1, 6))
 
 PROPERTIES = {
     PRIORITY: PropertyRecord("priority", "categorical", "How urgent it is."),
@@ -25,10 +28,10 @@ PROPERTIES = {
 }
 
 CATEGORIES = {
-    _id(0x10 + place): CategoryRecord(PRIORITY, name, place)
+    builtin_id(0x10 + place): CategoryRecord(PRIORITY, name, place)
     for place, name in enumerate(("highest", "high", "medium", "low", "lowest"))
 } | {
-    _id(0x20 + place): CategoryRecord(TYPE, name, place)
+    builtin_id(0x20 + place): CategoryRecord(TYPE, name, place)
     for place, name in enumerate(("task", "epic", "bug", "chore"))
 }
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard.builtin import DESCRIPTION, PRIORITY
-from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, CategoryRecord, PropertyRecord
+from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, DESCRIPTION, PRIORITY, CategoryRecord, PropertyRecord
 from dgent.errors import InputError
 from dgent.model import path
 from dgent.universe.universe import Universe

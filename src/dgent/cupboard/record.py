@@ -164,16 +164,46 @@ class CatalogRecord:
     changes: int = 0
 
 
-CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name")
+def builtin_id(number: int) -> str:
+    """Return the id of a definition that every store has."""
+    return f"01941f29-7c00-7000-8000-{number:012x}"  # a UUIDv7 of 2025-01-01
 
-CRUMB = Schema("cupboard.crumb", contract=CrumbRecord, indexes=CRUMB_INDEXES, owner=ROOM)
-TRAIL = Schema("cupboard.trail", contract=TrailRecord, indexes=("state", "name"), owner=ROOM)
+
+PRIORITY, TYPE, DESCRIPTION, OWNER, LABELS = (builtin_id(number) for number in range(1, 6))
+
+CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name")
+# Of the properties only those that every store has: the values of others may be ids of categories.
+CRUMB_TEXTS = {
+    "name": 3,
+    f"properties.{LABELS}": 2,
+    f"properties.{DESCRIPTION}": 1,
+    f"properties.{OWNER}": 1,
+}
+
+CRUMB = Schema("cupboard.crumb", contract=CrumbRecord, indexes=CRUMB_INDEXES, owner=ROOM, text=CRUMB_TEXTS)
+TRAIL = Schema(
+    "cupboard.trail",
+    contract=TrailRecord,
+    indexes=("state", "name"),
+    owner=ROOM,
+    text={"name": 3, "goal": 2, "lesson": 2, "reason": 1},
+)
 PROPERTY = Schema("cupboard.property", contract=PropertyRecord, indexes=("name",), owner=ROOM)
 CATEGORY = Schema("cupboard.category", contract=CategoryRecord, indexes=("property_id",), owner=ROOM)
 LINK = Schema("cupboard.link", contract=LinkRecord, indexes=("from_id", "to_id"), owner=ROOM)
-STASH = Schema("cupboard.stash", contract=StashRecord, indexes=("name", "stash_type"), owner=ROOM)
+STASH = Schema(
+    "cupboard.stash",
+    contract=StashRecord,
+    indexes=("name", "stash_type"),
+    owner=ROOM,
+    text={"name": 3, "value": 1},
+)
 METADATA = Schema(
-    "cupboard.metadata", contract=MetadataRecord, indexes=("crumb_id", "table_name"), owner=ROOM
+    "cupboard.metadata",
+    contract=MetadataRecord,
+    indexes=("crumb_id", "table_name"),
+    owner=ROOM,
+    text={"content": 1},
 )
 SCHEMA = Schema("cupboard.schema", contract=SchemaRecord, indexes=("name",), owner=ROOM)
 LINE = Schema("cupboard.line", contract=LineRecord, indexes=("file",), owner=ROOM)

@@ -11,6 +11,7 @@ from dgent.universe.room import (
     Keeper,
     Name,
     Room,
+    Title,
     find_by_id_or_name,
     find_by_name,
     read_before,
@@ -91,6 +92,13 @@ class CupboardRoom(Room):
 
         return RULES
 
+    async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
+        """Return crumbs, trails and stashes by name and state; of a comment the crumb that it is about."""
+        crumbs = [str(each.data.get("crumb_id")) for each in found if each.schema == "cupboard.metadata"]
+        named = zip(crumbs, await universe.get_many(crumbs, raw=True), strict=True) if crumbs else ()
+        names = {id: _name_of(crumb.data) for id, crumb in named if crumb is not None}
+        return [_title(each, names) for each in found]
+
     def keeper(self, universe: Universe) -> Keeper:
         """Return the undo of a cupboard on this universe, which reads and writes as its handle does."""
         from dgent.cupboard.cupboard import Cupboard
@@ -100,6 +108,24 @@ class CupboardRoom(Room):
 
 
 ROOM = CupboardRoom()
+
+
+def _title(found: Datum, crumbs: Mapping[str, str]) -> Title:
+    data, kind = found.data, (found.schema or "").removeprefix("cupboard.")
+    if kind == "metadata":
+        about = str(data.get("crumb_id"))
+        kind = "comment" if data.get("table_name") == "comments" else str(data.get("table_name"))
+        return Title(kind, about, crumbs.get(about, about), "of a crumb")
+    if kind == "stash":
+        return Title(kind, found.id, _name_of(data), str(data.get("stash_type", "")))
+    if kind == "trail" and data.get("lesson"):
+        kind = "lesson"
+    return Title(kind, found.id, _name_of(data), str(data.get("state", "")))
+
+
+def _name_of(data: Mapping[str, Any]) -> str:
+    name = data.get("name")
+    return " ".join(name.split())[:MAX_NAME] if isinstance(name, str) else ""
 
 
 class CrumbDescriber:
@@ -127,9 +153,9 @@ def _describe(change: Change, item: Item, before: Datum | None) -> Action | None
         return None
     holder = data.get("holder")
     by = holder if what == "taken" and isinstance(holder, str) else change.author  # taken for an agent
-    name = data.get("name")
-    label = " ".join(name.split())[:MAX_NAME] if isinstance(name, str) else ""
-    return Action(DESCRIBED[item.schema or ""], str(item.id), by, what, label, message=change.note or "")
+    return Action(
+        DESCRIBED[item.schema or ""], str(item.id), by, what, _name_of(data), message=change.note or ""
+    )
 
 
 def _name_change(item: Item, data: Mapping[str, Any], before: Datum | None) -> str:

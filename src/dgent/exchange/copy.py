@@ -18,6 +18,7 @@ import msgspec
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
 from dgent.exchange.snapshot import Snapshot
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -39,7 +40,12 @@ async def sync_forgotten(source: Universe, target: Universe, at_us: int) -> None
     async for some in _iterate_ids(target):
         gone += await _find_forgotten(source, target, list(some))
     if gone:
-        await target.backend.forget(gone, "system", EVERY_ROOM, at_us=at_us)
+        from dgent.blocks.record import text_id  # most copies have nothing to forget, and need no blocks
+
+        # The copy may have texts of these blocks that its own searches made, with what was redacted.
+        blocks = sorted({id.partition("/")[0] for id in gone if "/" in id})
+        texts = [text_id(block) for block in blocks if text_id(block) not in gone]
+        await target.backend.forget([*gone, *texts], "system", EVERY_ROOM, at_us=at_us)
     await target.forget()  # finishes an interrupted earlier call
 
 
@@ -250,7 +256,7 @@ class _CopyRun:
         batch: list[Datum] = []
         async with aclosing(Snapshot(self.source, floor).records(_EVERYTHING)) as found:
             async for datum in found:
-                if datum.schema == MARK.name:
+                if datum.schema == MARK.name or datum.schema in reserved.DERIVED:
                     continue
                 if datum.problem is not None:
                     raise Corrupt(datum.problem, id=datum.id)
@@ -352,12 +358,12 @@ class _CopyRun:
         return held.result()
 
     async def _batches(self, universe: Universe, as_of: int | None) -> AsyncIterator[list[Datum]]:
-        """Yield every record but the marks of copies, in batches."""
+        """Yield every record but the marks of copies and what follows from other records, in batches."""
         batch: list[Datum] = []
         everything = cast("AsyncGenerator[Datum]", universe.iterate(_EVERYTHING, as_of=as_of, raw=True))
         async with aclosing(everything) as records:
             async for datum in records:
-                if datum.schema == MARK.name:
+                if datum.schema == MARK.name or datum.schema in reserved.DERIVED:
                     continue
                 if datum.problem is not None:
                     raise Corrupt(datum.problem, id=datum.id)

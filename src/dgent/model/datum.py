@@ -297,6 +297,31 @@ def _copy(datum: Datum) -> Blank:
     return new
 
 
+def make_fresh(
+    id: str,
+    created_us: int,
+    data: dict[str, Any],
+    tags: frozenset[str],
+    author: str,
+    schema: str,
+    version: int,
+) -> Datum:
+    """Return a datum with these fields only, which are known to be storable."""
+    new = _make(Blank)
+    new.id, new._us, new._data, new.tags, new.author = id, created_us, data, tags, author
+    new.schema, new.schema_version, new.rev, new.seq = schema, version, None, None
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]
+
+
+def stamp_fresh(datum: Datum, rev: int, seq: int | None, at_us: int | None) -> Datum:
+    """Return a datum of `make_fresh` as a commit stored it; nobody has seen it yet, so it may be changed."""
+    _set(datum, "rev", rev)
+    _set(datum, "seq", seq)
+    _set(datum, "_at", at_us)
+    return datum
+
+
 def stamp(datum: Datum, rev: int, seq: int | None, at_us: int | None, author: str) -> Datum:
     """Return a copy of a datum as a commit stored it: with rev, seq, time, and an author if it has none."""
     new = _copy(datum)

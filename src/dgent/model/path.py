@@ -27,6 +27,9 @@ class Missing(Enum):
 
 MISSING: Final = Missing.MISSING
 
+EVERY = "*"
+"""The path of all texts of a record, wherever they are in it."""
+
 
 def parse(path: str | Sequence[str]) -> Path:
     """Return the segments of a dotted path, tuple or list; QueryError names a segment that is not valid."""

@@ -70,6 +70,14 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         made["order_path"] = None if self.order_by in _TIMES else path_of("order_by", self.order_by)
         made["filter"] = NOTHING if self.where is None else All(tuple(WhereParser().where(self.where, 1)))
 
+    @property
+    def narrows(self) -> bool:
+        """True if it asks for more than the schema of records."""
+        texts = self.author, self.source, self.parent, self.prefix
+        times = self.since, self.until, self.updated_since, self.updated_until
+        others = self.tags, self.any_tags, self.where, self.allow
+        return any(each is not None and each != frozenset() for each in (*texts, *times, *others))
+
     @cached_property
     def filter(self) -> All:
         """The `where` part as conditions, with `$and` flattened into the top."""

@@ -11,7 +11,7 @@ LINKS = "dgent.association"  # of which everyone may make records
 
 _BLOCK_PRIVATE = (
     *("share", "snapshot", "version"),
-    *("audit", "block", "checkpoint", "entry", "erasure", "page", "redaction", "seen"),
+    *("audit", "block", "checkpoint", "entry", "erasure", "page", "redaction", "seen", "text"),
 )
 _BLOCKS = (*_BLOCK_PRIVATE, "agent", "group", "member")
 _CUPBOARD = (
@@ -43,6 +43,10 @@ PRIVATE: dict[str, frozenset[str]] = {
     "dgent": frozenset(OWN + name for name in _OWN),
 }
 """The schemas that nobody below a partner reads, unless their room says who may."""
+
+
+DERIVED = frozenset(("block.text",))
+"""The schemas of records that follow from others: nobody copies, exports or merges them."""
 
 
 def may_be_of_room(id: str) -> bool:

@@ -12,6 +12,7 @@ from dgent import codec, ids
 from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
 from dgent.model import path, ref
 from dgent.model.contract.compile import CompiledContract
+from dgent.model.vector import VectorSpec
 
 T = TypeVar("T")
 Step = Callable[[dict[str, Any]], Any]
@@ -28,8 +29,12 @@ class Schema(Generic[T]):
     `migrations[v]` turns data of version v into version v + 1; every step from `oldest` on is there.
     `downgrades[v]` turns version v into v - 1, so that this program can read records of a newer one.
     `indexes` are dotted paths that queries find quickly, `text` those of texts that `search` finds by their
-    words, with weights. `history` and `feed` say which replaced versions
-    the store keeps and whether changes are announced. `owner` is the room that alone may write.
+    words, with weights. `thread` is the path of what names a conversation, in which records lend each other
+    their words. `dates` is the path of a time whose words a search finds too, as in "tuesday"; True is the
+    time of creation, in UTC, which is the default where there is a thread. `vector` declares that records
+    have vectors, `embed` are the paths of texts that an embedder makes vectors of. `history` and `feed` say
+    which replaced versions the store keeps and whether changes are announced. `owner` is the room that alone
+    may write.
     """
 
     name: str
@@ -43,6 +48,10 @@ class Schema(Generic[T]):
     owner: str | None = None
     oldest: int = 1
     text: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    dates: str | bool | None = None
+    thread: str | None = None
+    vector: VectorSpec | None = None
+    embed: tuple[str, ...] = ()
     shape: CompiledContract[T] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +68,9 @@ class Schema(Generic[T]):
         self._check_steps()
         self._set("indexes", self._checked_indexes())
         self._set("text", self._checked_texts())
+        self._set("thread", self._checked_thread())
+        self._set("dates", self._checked_dates())
+        self._set("embed", self._checked_embedded())
         self._check_keeping()
 
     def _set(self, field: str, value: object) -> None:
@@ -115,6 +127,47 @@ class Schema(Generic[T]):
             dict(zip(self._checked_paths(given, "text", "the text"), given.values(), strict=True))
         )
 
+    def _checked_thread(self) -> str | None:
+        """Return the path of the thread, and have it indexed."""
+        if self.thread is None:
+            return None
+        if not isinstance(self.thread, str) or self.thread.endswith("*"):
+            raise SchemaError(
+                f"{self.name}: thread is {self.thread!r}", hint="the path of one field", field="thread"
+            )
+        (thread,) = self._checked_paths((self.thread,), "thread", "the thread")
+        if not self.text:
+            raise SchemaError(
+                f"{self.name}: records of a thread lend each other words of texts",
+                hint="add text=",
+                field="thread",
+            )
+        if thread not in self.indexes:
+            self._set("indexes", (*self.indexes, thread))
+        return thread
+
+    def _checked_dates(self) -> str | bool:
+        if isinstance(self.dates, bool | None):
+            wanted: str | bool = self.thread is not None if self.dates is None else self.dates
+        elif isinstance(self.dates, str):
+            (wanted,) = self._checked_paths((self.dates,), "dates", "the time")
+        else:
+            raise SchemaError(
+                f"{self.name}: dates is {self.dates!r}",
+                hint="the path of a time, or True for the time of creation",
+                field="dates",
+            )
+        if wanted and not self.text:
+            raise SchemaError(f"{self.name}: dates are searched with texts", hint="add text=", field="dates")
+        return wanted
+
+    def _checked_embedded(self) -> tuple[str, ...]:
+        if isinstance(self.embed, str | bytes) or not hasattr(self.embed, "__iter__"):
+            raise SchemaError(f"{self.name}: embed must be a tuple of paths", field="embed")
+        if self.embed and self.vector is not None:
+            raise SchemaError(f"{self.name}: vectors are the caller's own, or embedded", field="embed")
+        return self._checked_paths(self.embed, "embed", "the embedded text")
+
     def _checked_indexes(self) -> tuple[str, ...]:
         if isinstance(self.indexes, str | bytes) or not hasattr(self.indexes, "__iter__"):
             raise SchemaError(f"{self.name}: indexes must be a tuple of paths", field="indexes")
@@ -124,6 +177,9 @@ class Schema(Generic[T]):
         """Return paths in their one spelling, each of which starts at a field of the contract."""
         seen: dict[str, None] = {}
         for each in given:
+            if field == "text" and each == path.EVERY:
+                seen[each] = None
+                continue
             try:
                 parts = path.parse(each)
             except QueryError as error:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain, repeat
+from operator import add
 from typing import Any
 
 import msgspec
 
 from dgent.errors import Corrupt
+from dgent.search.postings import Postings
 from dgent.search.score import encode_length
 
 MOST = 255  # records in a run: a posting names one by a byte
 MAX_COUNT = 255
+_ABOVE_KEYS = 2**64
 _decode = msgspec.msgpack.Decoder(tuple[list[int], list[int], bytes, dict[str, bytes]]).decode
 
 
@@ -32,11 +37,15 @@ class Run:
         """The place of each record, by its key."""
         return {key: place for place, key in enumerate(self.keys)}
 
-    def find(self, word: str) -> Iterator[tuple[int, int, int]]:
-        """Yield key, count and length byte of the records that have a word."""
-        raw, keys, sizes = self.words.get(word, b""), self.keys, self.sizes
-        for place, count in zip(raw[::2], raw[1::2], strict=True):
-            yield keys[place], count, sizes[place]
+    @cached_property
+    def size_table(self) -> bytes:
+        """The length byte of each place, for `bytes.translate`."""
+        return self.sizes.ljust(256, b"\0")
+
+    def find_begun(self, text: str) -> Sequence[str]:
+        """Return its words that begin with a text, in order."""
+        names = self.names
+        return names[bisect_left(names, text) : bisect_left(names, f"{text}\U0010ffff")]
 
     @cached_property
     def names(self) -> list[str]:
@@ -81,18 +90,58 @@ class Run:
         return msgspec.msgpack.encode((self.keys, self.revs, self.sizes, self.words))
 
 
+class RunSet:
+    """Some runs, the oldest first; of each record the newest of them counts."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        self.newest = {key: run for run in runs for key in run.keys}
+        self.keys = frozenset(self.newest)
+        self.first = min(self.keys, default=_ABOVE_KEYS)
+        self._are_apart = len(self.newest) == sum(len(run.keys) for run in runs)
+
+    def find(self, word: str) -> Postings:
+        """Return the records that have a word, in the order of the runs."""
+        keys: list[int] = []
+        counts: list[bytes] = []
+        sizes: list[bytes] = []
+        for run in self.runs:
+            raw = run.words.get(word)
+            if raw is None:
+                continue
+            places = raw[::2]
+            keys += map(run.keys.__getitem__, places)
+            counts.append(raw[1::2])
+            sizes.append(places.translate(run.size_table))
+        found = Postings(keys, b"".join(counts), b"".join(sizes))
+        return found if self._are_apart or not keys else self._leave_old(word, found)
+
+    def _leave_old(self, word: str, found: Postings) -> Postings:
+        """Return postings without those of older versions."""
+        of = chain.from_iterable(repeat(run, len(run.words.get(word, b"")) // 2) for run in self.runs)
+        return found.select([self.newest[key] is run for key, run in zip(found.keys, of, strict=True)])
+
+
 def make_run(records: Sequence[tuple[int, int, Mapping[str, int], int]]) -> Run:
     """Make a run of records: key, rev, the counts of their words, and their length in words."""
-    words: dict[str, list[int]] = {}
+    words: dict[str, bytes] = {}
     for place, (_, _, counts, _) in enumerate(records):
-        for word, count in counts.items():
-            words.setdefault(word, []).extend((place, min(count, MAX_COUNT)))
+        pairs = _pairs(place)
+        before = map(words.get, counts, repeat(b""))
+        added = map(pairs.__getitem__, map(min, counts.values(), repeat(MAX_COUNT)))
+        words.update(zip(counts, map(add, before, added), strict=True))
     return Run(
         [record[0] for record in records],
         [record[1] for record in records],
         bytes(encode_length(record[3]) for record in records),
-        {word: bytes(words[word]) for word in sorted(words)},
+        words,
     )
+
+
+@lru_cache(maxsize=256)
+def _pairs(place: int) -> list[bytes]:
+    """Return what stands for a record that has a word, by how often it has it."""
+    return [bytes((place, count)) for count in range(MAX_COUNT + 1)]
 
 
 def unpack_run(raw: bytes) -> Run:

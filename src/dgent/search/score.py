@@ -11,25 +11,14 @@ half a million words; longer texts count as that long.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
 
 K1 = 0.9  # how soon further occurrences of a word add little
 B = 0.4  # how much long texts lose, from 0 to 1
 
 _EXACT = 32
 _STEPS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class WordScore:
-    """A word's part in a score: `score` is `idf * weight`, `weight` grows with the count from 0 towards 1."""
-
-    word: str
-    idf: float
-    count: int
-    weight: float
-    score: float
 
 
 def weigh_fields(
@@ -73,6 +62,7 @@ LENGTHS = tuple(map(_decode_length, range(256)))
 """The length in words that each byte stands for: the middle of its step."""
 
 
+@lru_cache(maxsize=64)
 def norms(mean: float) -> tuple[float, ...]:
     """Return the norm of each length byte, where records have `mean` words on average."""
     mean = mean or 1.0
@@ -91,19 +81,3 @@ def idf(total: int, having: int) -> float:
 def saturate(count: int, norm: float) -> float:
     """Return the weight of a word that occurs so often in a record: 0 for never, towards 1 for many times."""
     return count / (count + norm)
-
-
-def explain(
-    counts: Mapping[str, int], length: int, idfs: Mapping[str, float], norm: Sequence[float]
-) -> list[WordScore]:
-    """Return the parts of a record's score, in the order of `idfs`; words that it does not have are left out.
-
-    `length` is the record's length byte and `norm` the table of all bytes. Scores are equal on every engine
-    because they are added in this order.
-    """
-    parts = []
-    for word, rarity in idfs.items():
-        if count := counts.get(word, 0):
-            weight = saturate(count, norm[length])
-            parts.append(WordScore(word, rarity, count, weight, rarity * weight))
-    return parts

@@ -13,6 +13,7 @@ from dgent.search.words import Language, Word, find_words, is_paired, join_words
 
 WIDTH = 160  # characters of a passage
 REACH = 250_000  # characters of a text that are looked at, from its start
+LONG = 8_000  # characters of a text that is not split into words as a whole
 ELLIPSIS = "…"
 
 _SNAP = 24  # characters that a passage may lose so that it begins and ends between words
@@ -51,7 +52,8 @@ def make_snippet(
     taken. Takes time in proportion to the text.
     """
     sought = _Sought(wanted, language, weights or {})
-    start, end = _bounds(text, *_best(sought.find(text[:REACH]), sought.weights, width), width)
+    matches = sought.find_in_long(text[:REACH]) if len(text) > LONG else sought.find(text)
+    start, end = _bounds(text, *_best(matches, sought.weights, width), width)
     before, after = ELLIPSIS if start else "", ELLIPSIS if end < len(text) else ""
     passage, shift = text[start:end], len(before)
     places = sorted((first + shift, last + shift) for _, first, last in sought.find(passage))
@@ -85,6 +87,36 @@ class _Sought:
             if finder is not None:
                 for phrase, start, end in finder.end_at(word):
                     yield first + self._wanted.phrases.index(phrase), start, end
+
+    def find_in_long(self, text: str) -> Iterator[_Match]:
+        """Yield the places of words in a long text, looking only where one may begin; else as `find` does.
+
+        A word that its stem hardly resembles may be passed over.
+        """
+        begin, lowered, found = self._beginnings(), text.lower(), False
+        if begin is not None and len(lowered) == len(text):
+            end = 0
+            for match in begin.finditer(lowered):
+                if match.start() < end:
+                    continue
+                spaces = (text.rfind(space, end, match.start()) for space in " \n")
+                start = max(end, *(place + 1 for place in spaces))
+                after = _SPACE.search(text, match.end())
+                end = len(text) if after is None else after.end()
+                for number, first, last in self.find(text[start:end]):
+                    found = True
+                    yield number, first + start, last + start
+        if not found:
+            yield from self.find(text)
+
+    def _beginnings(self) -> re.Pattern[str] | None:
+        """Return what finds the beginnings of wanted words; None if phrases or other scripts are wanted."""
+        stems = {*self._wanted.words, *(stem for each in self._wanted.prefixes for stem in each.stems)}
+        begins = {stem if stem.isdigit() else stem[: max(2, len(stem) - 2)] for stem in stems}
+        begins.update(each.text for each in self._wanted.prefixes)
+        if self._wanted.phrases or not begins or not all(each.isascii() for each in begins):
+            return None
+        return re.compile("|".join(map(re.escape, sorted(begins))))
 
     def _fit(self, word: Word) -> list[tuple[int, bool]]:
         """Return the numbers that a word fits, and whether only its first character does."""

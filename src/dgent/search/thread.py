@@ -8,7 +8,7 @@ looked at; more did not change recall in what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 REACH = 2
 CANDIDATES = 50
@@ -32,11 +32,3 @@ def best_parts(records: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def score_in_thread(own: Mapping[str, float], window: Iterable[Mapping[str, float]]) -> float:
     """Return a record's score from the parts of its words, and those of all records in its window."""
     return sum(own.values()) + sum(best_parts(window).values())
-
-
-def score_thread(parts: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return the scores of consecutive records of one thread, given the parts of each record's words."""
-    return [
-        score_in_thread(own, [parts[near] for near in neighbours(place, len(parts))])
-        for place, own in enumerate(parts)
-    ]

@@ -32,8 +32,8 @@ from typing import Final, Literal, NamedTuple, TypeVar
 from dgent.errors import InputError
 from dgent.search.stem import stem
 
-TOKENIZER: Final = "words-1"
-"""Names these rules in the declaration of an index; one that was built by others has to be rebuilt."""
+TOKENIZER: Final = "words-2"
+"""Names these rules, and the form of pages, in a declaration; an index built by others is rebuilt."""
 
 T = TypeVar("T")
 Language = Literal["english"] | None
@@ -184,7 +184,7 @@ def _stem_latin(form: str) -> str:
 _READERS: dict[Language, _Reader] = {"english": _Reader(_stem_latin), None: _Reader(str)}
 
 
-def count_words(text: str, language: Language = "english") -> dict[str, int]:
+def count_words(text: str, language: Language = "english") -> Counter[str]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
     terms = _reader(language).terms
     return Counter(chain.from_iterable(map(terms.__getitem__, _chunks(text))))

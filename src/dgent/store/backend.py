@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -12,6 +13,7 @@ from dgent.model.contract import scalar
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.engine.row import SchemaRows
 
@@ -67,6 +69,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     expect: Expect = None
     indexed: Shaped | None = None
     plain: bool = False  # the data came from an encoder of ours, so it needs no second check
+    raw: bytes | None = None  # the JSON of the data, where the datum is one of `make_fresh`
 
     @property
     def id(self) -> str:
@@ -246,6 +249,10 @@ class Declaration(msgspec.Struct, frozen=True):
     kinds: dict[str, scalar.Kind] = {}  # what the texts at an index's path stand for
     text: tuple[tuple[str, int], ...] = ()  # paths of texts that are searched for words, with their weights
     tokenizer: str = ""  # the way of splitting these into words
+    dates: str = ""  # the time that is searched by its words too: `record.CREATED` or a path after a dot
+    thread: str = ""  # the path of what names a conversation, among the indexes too
+    vector: VectorSpec | None = None  # the vectors of its records
+    embed: tuple[str, ...] = ()  # paths of texts that a model embeds, as soon as there is one
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -260,12 +267,83 @@ class Found(msgspec.Struct, frozen=True):
 class SearchPage(msgspec.Struct, frozen=True):
     """The best records of a search; `building` while too many wait to be indexed to look at all.
 
-    `behind` are the schemas of which enough wait that `fill` would index them.
+    `behind` are the schemas of which enough wait that `fill` would index them, `schemas` all that were
+    searched. `partial` as for a Page.
     """
 
     items: list[Found]
     building: bool = False
     behind: list[str] = []
+    schemas: list[str] = []
+    partial: bool = False
+
+
+OwnVersions: TypeAlias = Mapping[str, Datum | None]
+"""Versions of records by id that only the caller knows yet; None for one that it has deleted."""
+
+NONE_OWN: OwnVersions = MappingProxyType({})
+
+
+class FoundVector(msgspec.Struct, frozen=True):
+    """A record that a search for near vectors found, and its score: the greater, the nearer."""
+
+    datum: Datum
+    score: float
+
+
+class VectorPage(msgspec.Struct, frozen=True):
+    """The nearest records of a search, the nearest first; `building` and `behind` as for a SearchPage."""
+
+    items: list[FoundVector]
+    building: bool = False
+    behind: bool = False
+
+
+class WaitingVector(msgspec.Struct, frozen=True):
+    """A version that waits for a model to make its vector.
+
+    `key` is its place in the order of those that wait. `digest` identifies what the stored vector of its
+    record was made from; empty if there is none.
+    """
+
+    key: bytes
+    record_key: int
+    datum: Datum
+    digest: bytes
+
+
+class GivenVector(msgspec.Struct, frozen=True):
+    """The vector that a model made of a waiting version; None if the stored one is that of this version too.
+
+    `key`, `record_key` and `rev` are those of the version, `digest` identifies what the vector was made from;
+    it is empty for a version without texts, which has no vector.
+    """
+
+    key: bytes
+    record_key: int
+    rev: int
+    digest: bytes
+    vector: bytes | None  # as 32-bit numbers
+
+
+class EmbeddedSchema(msgspec.Struct, frozen=True):
+    """A schema whose texts a model embeds: which ones, in the shape of which version, and how far that is.
+
+    `vectors` is how many records have one, `waiting` how many versions wait; while it is `building`, old
+    records are yet to be noted as waiting.
+    """
+
+    name: str
+    version: int
+    spec: VectorSpec
+    vectors: int
+    waiting: int
+    building: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """True if the newest version of each record is embedded."""
+        return not self.waiting and not self.building
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -438,8 +516,50 @@ class Backend(Protocol):
         """Return how many records match, ignoring limit, offset and cursor."""
         ...
 
-    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
-        """Return the matching records that have some of the words, best first."""
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
+        """Return the matching records that have some of the words, best first; only of the schemas `among`.
+
+        The caller's `own` versions, which need not be stored, count instead of the stored ones.
+        """
+        ...
+
+    async def search_vectors(
+        self,
+        vector: bytes,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> VectorPage:
+        """Return the matching records with the nearest vectors; `vector` is given as 32-bit numbers.
+
+        With a `spec`, none if the vectors of the schema are others by now.
+        """
+        ...
+
+    async def embedded_schemas(self, most: int = 1_000_000) -> list[EmbeddedSchema]:
+        """Return the schemas whose texts a model embeds, by name; counts at most so many that wait."""
+        ...
+
+    async def waiting_vectors(self, schema: str, limit: int, after: bytes = b"") -> list[WaitingVector]:
+        """Return versions that wait for a model to make their vectors, in order, after a key."""
+        ...
+
+    async def store_vectors(self, schema: str, spec: VectorSpec, given: Sequence[GivenVector]) -> int:
+        """Store vectors of versions that wait, unless these were replaced meanwhile; return how many.
+
+        None if those of the schema are declared otherwise by now, as of another model.
+        """
         ...
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:

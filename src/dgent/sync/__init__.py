@@ -24,7 +24,7 @@ from dgent.model.schema import Schema
 from dgent.sync.current import DataMixin, get_universe, set_universe
 from dgent.sync.runner import BlockingWarning
 from dgent.sync.stream import Stream
-from dgent.sync.universe import Collection, Focus, Transaction, Universe, copy, mirror, open
+from dgent.sync.universe import Collection, Focus, Transaction, Universe, Vectors, copy, mirror, open
 
 __all__ = [
     "BlockingWarning",
@@ -49,6 +49,7 @@ __all__ = [
     "Universe",
     "Unreadable",
     "Unsupported",
+    "Vectors",
     "VersionConflict",
     "copy",
     "get_universe",

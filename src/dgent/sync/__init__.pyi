@@ -4,11 +4,12 @@
 # mypy: disable-error-code="overload-overlap"
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from dgent.embedder.embedder import Embedder
 from dgent.errors import Conflict as Conflict
 from dgent.errors import Denied as Denied
 from dgent.errors import DgentError as DgentError
@@ -26,6 +27,7 @@ from dgent.model.lens import Lens as Lens
 from dgent.model.query import Query as Query
 from dgent.model.ref import Ref as Ref
 from dgent.model.schema import Schema as Schema
+from dgent.model.vector import Metric, VectorSpec
 from dgent.store.backend import (
     LIVE,
     AsOf,
@@ -40,18 +42,24 @@ from dgent.store.backend import (
     Keep,
     Kind,
     Op,
+    OwnVersions,
     Page,
     SchemaStats,
+    VectorPage,
     Version,
 )
 from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
-from dgent.universe import relation, search, upgrade, write
+from dgent.universe import relation, upgrade, write
 from dgent.universe.contract import Contracts, Recalled
+from dgent.universe.embedding import EmbeddingReport
 from dgent.universe.gate import Principal
+from dgent.universe.meaning import Mode
+from dgent.universe.search import Hits
 from dgent.universe.transaction import Names
+from dgent.universe.vectors import VectorHits, VectorRecord
 from dgent.universe.write import Read
 
 __all__ = [
@@ -77,6 +85,7 @@ __all__ = [
     "Universe",
     "Unreadable",
     "Unsupported",
+    "Vectors",
     "VersionConflict",
     "copy",
     "get_universe",
@@ -106,6 +115,18 @@ class Collection(Generic[T]):
     def query(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Recalled[T]:
         """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
 
+    def search(
+        self,
+        text: str,
+        query: Query | None = None,
+        *,
+        k: int = 10,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Hits[T]:
+        """Return the records of this schema whose texts fit the words best."""
+
     def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
         """Return how many records match."""
 
@@ -131,6 +152,67 @@ class Focus(Generic[A]):
 
     def modify(self, change: Callable[[A], A]) -> Any:
         """Change the part by a function of its value; tried again like `set`."""
+
+class Vectors:
+    """The vectors under one name: `faces = u.vectors("faces", dim=512)`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> VectorSpec: ...
+    @property
+    def schema(self) -> Schema[Any]: ...
+    def __init__(
+        self, universe: Universe, name: str, dim: int, metric: Metric, indexes: tuple[str, ...]
+    ) -> None: ...
+    def __repr__(self) -> str: ...
+    def add(
+        self,
+        vector: Any,
+        id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        tags: Iterable[str] = (),
+        expect: Expect = None,
+        note: str | None = None,
+    ) -> str:
+        """Store a vector and return its id; under an id that is there already, it takes that one's place.
+
+        The numbers may be a list, a tuple or an array. NaN, infinity, another number of them, and zeros
+        alone under the metric cosine raise InputError.
+        """
+
+    def add_many(
+        self,
+        vectors: Any,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        tags: Iterable[str] = (),
+        note: str | None = None,
+    ) -> list[str]:
+        """Store many vectors and return their ids; all are checked before the first is stored.
+
+        `vectors` is a list of vectors or a matrix. They are stored in commits of up to 10,000.
+        """
+
+    def delete(self, id: str, *, expect: Expect = None, note: str | None = None) -> bool:
+        """Delete a vector; False when there was none. `u.undo` brings it back, `u.forget` erases it."""
+
+    def get(self, id: str, *, as_of: AsOf = None) -> VectorRecord | None:
+        """Return one vector; None when there is none under this id and name."""
+
+    def count(self, query: Query | None = None, **filters: Any) -> int:
+        """Return how many vectors there are, or how many match: `faces.count(where={"who": "ann"})`."""
+
+    def search(
+        self, vector: Any, k: int = 10, query: Query | None = None, *, as_of: AsOf = None, **filters: Any
+    ) -> VectorHits:
+        """Return the nearest vectors; a query or filters (`where`, `tags`, `author`, …) narrow them.
+
+        The filter comes first: the answer is the nearest of those that match, however few they are. `as_of`
+        looks back: the vectors and metadata of then are compared.
+        """
 
 class Transaction:
     """Several changes that happen together, if nobody else changed meanwhile what they rely on."""
@@ -190,6 +272,13 @@ class Transaction:
     def recall(self, query: Query) -> Recalled[Any]:
         """Return matching records that are typed values; unreadable ones are in `.problems`."""
 
+    def search(self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any) -> Hits[Any]:
+        """Return the records whose texts fit the words best, with this transaction's own writes among them.
+
+        A commit of others that changes one of them, or a record that has some of the words and fits the
+        filters, is a conflict; what only changes how rare a word is, is none.
+        """
+
     def count(self, query: Query) -> int:
         """Return how many records match, as this transaction sees it."""
 
@@ -212,7 +301,14 @@ class Universe:
     def names(self) -> Names: ...
     @property
     def rooms(self) -> set[str]: ...
-    def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None: ...
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        author: str = "system",
+        room: str | None = None,
+        embedder: Embedder | None = None,
+    ) -> None: ...
     def open(self) -> Universe:
         """Open the store; raises when it cannot be opened, and never opens another instead."""
 
@@ -224,8 +320,11 @@ class Universe:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def __repr__(self) -> str: ...
-    def for_room(self, name: str, *, partial: bool = False) -> Universe:
-        """Return this universe for a room, which may write what it owns; with `partial` for all its reads."""
+    def for_room(self, name: str, *, partial: bool = False, contracts: Contracts | None = None) -> Universe:
+        """Return this universe for a room, which may write what it owns; with `partial` for all its reads.
+
+        With `contracts` it knows these schemas, and no others.
+        """
 
     def acting(self, principal: Principal) -> Universe:
         """Return this universe as a principal may use it, who is the author of its commits.
@@ -368,16 +467,67 @@ class Universe:
         """Return matching records with a cursor for the next page; a `partial` one says so."""
 
     def recall(
-        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+        self, query: Query | str | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
-        """Return matching records that are typed values here; unreadable ones are in `.problems`."""
+        """Return matching records that are typed values here; unreadable ones are in `.problems`.
+
+        A text is the name of a schema, or words to search for: then the records that fit best come first.
+        """
 
     def search(
-        self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any
-    ) -> search.Hits[Any]:
+        self,
+        text: str,
+        query: Query | None = None,
+        *,
+        k: int = 10,
+        mode: Mode = "auto",
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Hits[Any]:
         """Return the records whose texts fit the words best; a query or filters narrow them.
 
-        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word.
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word. With an embedder and
+        embedded texts they may also fit in meaning; `mode="text"` or `"meaning"` asks for one alone.
+        """
+
+    def search_among(
+        self,
+        among: Sequence[str] | None,
+        text: str,
+        query: Query,
+        k: int,
+        as_of: AsOf = None,
+        partial: bool = False,
+        mode: Mode = "auto",
+    ) -> Hits[Any]:
+        """Search records of some schemas as if they were one; of all for None, unless the query names one."""
+
+    def embedded(self, *, progress: Progress | None = None) -> int:
+        """Embed now all texts that wait, and return how many versions that were; raises EmbedderFailed."""
+
+    def embedding(self, *, check: bool = False) -> EmbeddingReport:
+        """Return how far embedding is, and what is wrong with it; `check` asks the embedder for a vector."""
+
+    def declare_vectors(self, schema: Schema[Any]) -> None:
+        """Declare the schema of the caller's own vectors; SchemaError when the store has others there."""
+
+    def search_vectors(self, vector: bytes, query: Query, k: int, *, as_of: AsOf = None) -> VectorPage:
+        """Return the matching records of a schema whose vectors are nearest to one, as 32-bit numbers."""
+
+    def vectors(
+        self, name: str, *, dim: int, metric: Metric = "cosine", indexes: Iterable[str] = ()
+    ) -> Vectors:
+        """Return the caller's own vectors under a name: numbers of one dimension, each with metadata.
+
+        `metric` is `"cosine"`, `"dot"` or `"l2"`; `indexes` are fields of the metadata that `where` finds
+        quickly. Needs numpy: `pip install 'dgent[vectors]'`.
+        """
+
+    def refresh_texts(self, schemas: Sequence[str] | None) -> OwnVersions:
+        """Bring the texts of rooms up to date for a search of some schemas, or of all.
+
+        Returns texts that could not be stored, and count instead of the stored ones.
         """
 
     def count(
@@ -482,6 +632,7 @@ def open(
     read_url: str | None = None,
     upgrade: Literal["backup", "no-backup", "never"] | None = None,
     backend: Backend | None = None,
+    embedder: Embedder | str | None = None,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
@@ -495,6 +646,9 @@ def open(
 
     A store of an older storage format is upgraded when it is opened, a SQLite file after a backup beside it.
     `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.
+
+    An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
+    like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
     """
 
 def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:

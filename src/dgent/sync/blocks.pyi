@@ -669,6 +669,6 @@ class Library:
     ) -> builtins.list[Hit]:
         """Search the blocks and archival entries that this agent may see, best match first.
 
-        Any text can be searched for: characters that are not letters or digits separate words. `kind` is
-        core, working, archival, log or entry; `tags` are those of entries.
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word. `kind` is core, working,
+        archival, log or entry; `tags` are those of entries. `limit` is at most 1,000.
         """

@@ -9,6 +9,7 @@ from typing import Any
 from dgent.doors.tools.answer import Answer
 from dgent.sync import Universe
 from dgent.sync.blocks import Library
+from dgent.verbs.context import Context
 
 __all__ = ["Toolbox"]
 
@@ -16,14 +17,22 @@ class Toolbox:
     """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
 
     A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
-    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. Every call is checked against the trust of the
-    library, or of the principal that the universe acts for. An answer is
+    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. `tools` names single ones instead. Every call is
+    checked against the trust of the library, or of the principal that the universe acts for. An answer is
     `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
     """
 
     @property
     def library(self) -> Library: ...
-    def __init__(self, source: Library | Universe, *, rooms: Iterable[str] | None = None) -> None: ...
+    @property
+    def context(self) -> Context: ...
+    def __init__(
+        self,
+        source: Library | Universe,
+        *,
+        rooms: Iterable[str] | None = None,
+        tools: Iterable[str] | None = None,
+    ) -> None: ...
     def schemas(self) -> list[dict[str, Any]]:
         """Return name, description, and parameters as flat JSON schema of each tool."""
 

@@ -8,7 +8,7 @@ from dgent.exchange import copy as copying
 from dgent.sync.home import LoopHome
 from dgent.sync.stream import Stream
 from dgent.sync.twin import Twin, copy_signature, make_twin
-from dgent.universe import collection, focus, transaction, universe
+from dgent.universe import collection, focus, transaction, universe, vectors
 
 
 def _open(self: Twin) -> Any:
@@ -31,6 +31,7 @@ def _exit(self: Any, *_error: Any) -> None:
 
 Transaction = make_twin(transaction.Transaction)
 Collection = make_twin(collection.Collection, point_reads=("get",))
+Vectors = make_twin(vectors.Vectors)
 Focus = make_twin(focus.Focus, point_reads=("get",))
 Universe = make_twin(
     universe.Universe,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -31,3 +32,31 @@ async def in_thread(work: Callable[[Stopped], R]) -> R:
         with suppress(BaseException):
             await asyncio.shield(future)
         raise
+
+
+async def in_daemon_thread(work: Callable[[], R]) -> R:
+    """Run work on a thread that neither a cancelled caller nor the end of the process waits for.
+
+    For code of strangers that may never return, and must not keep a loop from closing.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[R | None, BaseException | None]] = loop.create_future()
+
+    def settle(result: R | None, error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result((result, error))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="dgent-call", daemon=True).start()
+    result, error = await ended
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]  # without an error there is a result

@@ -42,6 +42,7 @@ from dgent.testing.query import QueryContract
 from dgent.testing.retention import RetentionContract
 from dgent.testing.schema import SchemaContract
 from dgent.testing.scramble import scramble
+from dgent.testing.search import SearchContract
 from dgent.testing.transaction import TransactionContract
 from dgent.testing.update import UpdateContract
 from dgent.testing.version import VersionContract
@@ -59,6 +60,7 @@ CONTRACTS: tuple[type[Contract], ...] = (
     ForgetContract,
     SchemaContract,
     IndexContract,
+    SearchContract,
     ConcurrencyContract,
     LifecycleContract,
     ErrorContract,
@@ -78,6 +80,7 @@ __all__ = [
     "QueryContract",
     "RetentionContract",
     "SchemaContract",
+    "SearchContract",
     "TransactionContract",
     "UpdateContract",
     "VersionContract",

@@ -9,8 +9,9 @@ from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import Change, Expect
+from dgent.store.backend import AsOf, Change, Expect
 from dgent.universe.contract import Recalled
+from dgent.universe.search import Hits
 from dgent.universe.write import Read
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ class Collection(Generic[T]):
     ) -> Recalled[T]:
         """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
         return await self._universe.recall(self._query(query, filters), partial=partial)
+
+    async def search(
+        self,
+        text: str,
+        query: Query | None = None,
+        *,
+        k: int = 10,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Hits[T]:
+        """Return the records of this schema whose texts fit the words best."""
+        wanted = self._query(query, filters)
+        return await self._universe.search(text, wanted, k=k, as_of=as_of, partial=partial)
 
     async def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
         """Return how many records match."""

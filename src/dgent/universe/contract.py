@@ -23,6 +23,8 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.model.vector import VectorSpec
+from dgent.search.record import CREATED
 from dgent.search.words import TOKENIZER
 from dgent.store.backend import AsOf, Declaration, Page, Shaped
 from dgent.store.engine.row import DATA, SCHEMA_VERSION
@@ -105,6 +107,11 @@ class Contracts:
             f"no schema is registered for {spell(kind)}", hint="call u.register(Schema(...)) first"
         )
 
+    def only_of(self, kind: type) -> Schema[Any] | None:
+        """Return the schema whose contract is a class; None if there is none, or more than one."""
+        known = self._by_class.get(kind)
+        return known[0] if known is not None and len(known) == 1 else None
+
     def find(self, named: str | type[T] | Schema[T]) -> Schema[Any]:
         """Return the registered schema of a name or a contract type, or a registered schema itself."""
         if not isinstance(named, str | Schema):
@@ -114,6 +121,20 @@ class Contracts:
             which = repr(named) if isinstance(named, str) else f"of this contract named {named.name!r}"
             raise NotFound(f"no schema {which} is registered here", hint="call u.register(Schema(...)) first")
         return schema
+
+    def match_name(self, text: str) -> str | None:
+        """Return the name of the schema that a text names; None if it is words. NotFound for a slip."""
+        if text in self._by_name:
+            return text
+        import difflib  # only words and mistakes need it
+
+        near = difflib.get_close_matches(text, self._by_name, 3, 0.85)
+        if near:
+            raise NotFound(
+                f"no schema {text!r} is registered here",
+                hint=f"did you mean {' or '.join(map(repr, near))}? `u.search({text!r})` looks for words",
+            )
+        return None
 
     def is_foreign(self, datum: Datum, room: str | None) -> bool:
         """Return whether a record has an id that is a room's by itself, and is not of the asking room."""
@@ -285,8 +306,8 @@ def raw_of(datum: Datum) -> Datum:
         return datum.replace(data={}, problem=error.message)
 
 
-def declaration(schema: Schema[Any]) -> Declaration:
-    """Return the declaration of a schema that a store needs."""
+def declaration(schema: Schema[Any], vector: VectorSpec | None = None) -> Declaration:
+    """Return the declaration of a schema that a store needs; `vector` if an embedder makes vectors of it."""
     return Declaration(
         schema.name,
         schema.version,
@@ -299,7 +320,18 @@ def declaration(schema: Schema[Any]) -> Declaration:
         {p: kind for p in schema.indexes if (kind := schema.shape.lookup.kind(path.parse(p))) is not None},
         tuple(schema.text.items()),
         TOKENIZER if schema.text else "",
+        date_source(schema),
+        schema.thread or "",
+        schema.vector or vector,
+        schema.embed,
     )
+
+
+def date_source(schema: Schema[Any]) -> str:
+    """Return the time of a schema's records that is searched by its words, as a declaration names it."""
+    if schema.dates is True:
+        return CREATED
+    return f".{schema.dates}" if schema.dates else ""
 
 
 def warn_of_dispute(schema: Schema[Any]) -> None:

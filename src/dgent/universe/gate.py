@@ -7,7 +7,7 @@ that acts for nobody in particular has none, and pays nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -18,9 +18,11 @@ from dgent.errors import Corrupt, Denied, HistoryGone, InputError
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     NEW,
+    NONE_OWN,
     STORED,
     Backend,
     BackendStats,
@@ -32,18 +34,23 @@ from dgent.store.backend import (
     Declaration,
     Declared,
     Delete,
+    EmbeddedSchema,
     Forgotten,
+    GivenVector,
     Guard,
     Item,
     Keep,
     Op,
+    OwnVersions,
     Page,
     Put,
     Rank,
     Reverted,
     SearchPage,
+    VectorPage,
     Version,
     View,
+    WaitingVector,
 )
 from dgent.universe.room import load_room
 
@@ -134,7 +141,7 @@ class Gate:
         self.inner: Backend = universe.backend
         self.name, self.priority = self.inner.name, self.inner.priority
         self.principal, self.room = principal, room
-        self._universe = universe
+        self.universe = universe  # without limits
         self._kept: tuple[int, _Scopes] | None = None
         # Schemas that not everyone may read, by room; not of the room whose work this is.
         self._private = {
@@ -146,12 +153,12 @@ class Gate:
 
     def in_room(self, room: str) -> Gate:
         """Return the gate for the work of a room: other rooms' records stay as closed as before."""
-        return Gate(self._universe, self.principal, room)
+        return Gate(self.universe, self.principal, room)
 
     @property
     def at_hand(self) -> Gate:
         """Return the same gate over the local copy that answers while the store is unavailable."""
-        twin = Gate(self._universe, self.principal, self.room)
+        twin = Gate(self.universe, self.principal, self.room)
         twin.inner = getattr(self.inner, "at_hand", self.inner)
         return twin
 
@@ -178,7 +185,7 @@ class Gate:
     async def _scope_of(self, room: str) -> Scope | None:
         if room not in reserved.MODULES:
             return _Nothing()
-        return await load_room(room).scope(self._universe.for_room(room), self.principal)
+        return await load_room(room).scope(self.universe.for_room(room), self.principal)
 
     async def _only_seen(self, datums: Iterable[Datum | None]) -> list[Datum | None]:
         """Return the records that may be seen, None in place of the others.
@@ -231,13 +238,60 @@ class Gate:
             return await self.inner.count(query, view, as_of)
         return await self.inner.count(_narrow(query, await self._scopes()), view, as_of)
 
-    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
-        """Return the best of the records that may be seen."""
+    async def search_vectors(
+        self,
+        vector: bytes,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> VectorPage:
+        """Return the nearest of the records that may be seen."""
         self._check_reads()
         if query.schema is not None and self._is_open(query.schema):
-            return await self.inner.search(wanted, query, view, limit)
+            return await self.inner.search_vectors(vector, query, view, limit, as_of, spec)
         scopes = await self._scopes()
-        page = await self.inner.search(wanted, _narrow(query, scopes), view, limit)
+        page = await self.inner.search_vectors(vector, _narrow(query, scopes), view, limit, as_of, spec)
+        now = await self._scopes()
+        if now is scopes:
+            return page
+        return msgspec.structs.replace(page, items=[each for each in page.items if now.allow(each.datum)])
+
+    async def waiting_vectors(self, schema: str, limit: int, after: bytes = b"") -> list[WaitingVector]:
+        """Return versions that wait for their vectors, of records that may be seen."""
+        self._check_reads()
+        scopes = await self._scopes()
+        found = await self.inner.waiting_vectors(schema, limit, after)
+        return [each for each in found if scopes.allow(each.datum)]
+
+    async def embedded_schemas(self, most: int = 1_000_000) -> list[EmbeddedSchema]:
+        """Return the schemas whose texts a model embeds."""
+        self._check_reads()
+        return await self.inner.embedded_schemas(most)
+
+    async def store_vectors(self, schema: str, spec: VectorSpec, given: Sequence[GivenVector]) -> int:
+        """Store vectors of versions that wait."""
+        self._check_reads()
+        return await self.inner.store_vectors(schema, spec, given)
+
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
+        """Return the best of the records that may be seen."""
+        self._check_reads()
+        asked = among if query.schema is None else (query.schema,)
+        if asked is not None and all(map(self._is_open, asked)):
+            return await self.inner.search(wanted, query, view, limit, as_of, own, among)
+        scopes = await self._scopes()
+        page = await self.inner.search(wanted, _narrow(query, scopes), view, limit, as_of, own, among)
         now = await self._scopes()
         if now is scopes:
             return page

@@ -49,6 +49,15 @@ class Action(NamedTuple):
     message: str = ""
 
 
+class Title(NamedTuple):
+    """A record that a search found, as a user knows it: kind, the id to get it by, name, and a detail."""
+
+    kind: str
+    id: str
+    name: str
+    detail: str = ""
+
+
 class Describer(Protocol):
     """Describes commits of a room to one agent; keeps what it read for the next commit."""
 
@@ -101,6 +110,17 @@ class Room(Protocol):
         """Return what undoes the room's commits; None where an undo of them is refused."""
         return None
 
+    async def refresh_texts(self, universe: Universe, since: int | None) -> Mapping[str, Datum | None]:
+        """Bring records up to date that are only there for searches; `since` is the commit of the last time.
+
+        Returns those that could not be stored. The universe shows everything and knows the room's schemas.
+        """
+        return {}
+
+    async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
+        """Return what some records of the room are to a user."""
+        ...
+
     async def scope(self, universe: Universe, principal: Principal) -> Scope | None:
         """Return what a principal sees of the room's private schemas now; None for everything.
 
@@ -125,6 +145,17 @@ async def names_in_store(universe: Universe) -> list[str]:
     """Return the names of the rooms that have been used in a store."""
     declared = {reserved.OWNERS.get(schema.name) for schema in await universe.schemas(partial=True)}
     return [name for name in reserved.MODULES if name in declared]
+
+
+async def find_titles(universe: Universe, found: Sequence[Datum]) -> list[Title]:
+    """Return what each of some records is to a user: a thing of a room, or just a record."""
+    titles = {each.id: Title("record", each.id, "", each.schema or "") for each in found}
+    for name in reserved.MODULES:
+        own = [each for each in found if reserved.OWNERS.get(each.schema or "") == name]
+        if own:
+            made = await load_room(name).titles(universe, own)
+            titles |= {each.id: title for each, title in zip(own, made, strict=True)}
+    return [titles[each.id] for each in found]
 
 
 # -- pieces for rooms ---------------------------------------------------------------------------

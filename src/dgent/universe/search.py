@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from dgent import clock
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.search.record import count_record
 from dgent.search.snippet import Snippet, make_snippet
 from dgent.search.wanted import Wanted, parse_search
 from dgent.store.backend import Found, SearchPage
-from dgent.universe.contract import Contracts
+from dgent.universe.contract import Contracts, date_source
 
 T = TypeVar("T")
 
@@ -75,13 +78,18 @@ class RecordHit(Generic[T]):
 
 
 class Hits(list[RecordHit[T]]):
-    """Hits, best first; `building` while records wait to be indexed that the search could not look at.
+    """Hits, best first; `building` while an index is built, so that the search looks at some records only.
 
-    `cut` says that the text had more words than a search takes.
+    `cut` says that the text had more words than a search takes. `partial`: the store is unavailable, and
+    these come from the local copy. `legs` are those that have answered, `text` and `meaning`; `note` says why
+    the other has not.
     """
 
     building: bool = False
     cut: bool = False
+    partial: bool = False
+    legs: tuple[str, ...] = ("text",)
+    note: str = ""
 
 
 def parse(text: str) -> Wanted:
@@ -98,15 +106,48 @@ def check_k(k: int) -> int:
     return k
 
 
+def guard_query(contracts: Contracts, query: Query, wanted: Wanted, schemas: Collection[str]) -> Query:
+    """Return a query for the records that can be hits of a search, whatever else is stored.
+
+    A transaction conflicts with commits whose records match it.
+    """
+    searched, before = frozenset(schemas), query.allow
+
+    def can_be_hit(datum: Datum) -> bool:
+        return (
+            datum.schema in searched
+            and (before is None or before(datum))
+            and _has_words(contracts, wanted, datum)
+        )
+
+    return query.replace(limit=None, offset=0, allow=can_be_hit)
+
+
+def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
+    """Check whether a record has one of the words; True where this program cannot tell."""
+    schema = contracts.by_name(datum.schema)
+    if schema is None or not schema.text or schema.thread is not None:
+        return True  # in a thread it may be a hit by the words of others
+    data = datum.data if datum.schema_version == schema.version else contracts.upgrade(datum)
+    if data is None:
+        return True
+    fields, created_us = tuple(schema.text.items()), clock.to_us(datum.created_at)
+    words = count_record(fields, date_source(schema), data, created_us).counts
+    if any(word in words for word in wanted.words):
+        return True
+    return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)
+
+
 def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
     """Return what a search found, as the caller reads it."""
     wanted = parse(text)
-    best = found.items[0].score if found.items else 1.0
+    best = found.items[0].score if found.items else 0.0
     hits: Hits[Any] = Hits(_make_hit(contracts, wanted, each, best) for each in found.items)
-    hits.building, hits.cut = found.building, wanted.cut
+    hits.building, hits.cut, hits.partial = found.building, wanted.cut, found.partial
     return hits
 
 
 def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> RecordHit[Any]:
-    parts = {word: part / best for word, part in found.parts.items()}
-    return RecordHit(contracts.lenient(found.datum), found.score / best, parts, found.texts, wanted)
+    parts = {word: part / best for word, part in found.parts.items()} if best else {}
+    score = found.score / best if best else 1.0  # all are as good as the best one
+    return RecordHit(contracts.lenient(found.datum), score, parts, found.texts, wanted)

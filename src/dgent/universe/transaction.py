@@ -21,8 +21,10 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank, View
-from dgent.universe import write
+from dgent.universe import search, write
+from dgent.universe.check import query_of
 from dgent.universe.contract import Doubts, Recalled, raw_of
+from dgent.universe.search import Hits
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -258,6 +260,34 @@ class Transaction:
         if doubts is not None and doubts.ids:
             found += [each for each in await self.get_many(list(doubts.ids)) if isinstance(each, Datum)]
         return self._contracts.pick_crystals(found)
+
+    async def search(
+        self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any
+    ) -> Hits[Any]:
+        """Return the records whose texts fit the words best, with this transaction's own writes among them.
+
+        A commit of others that changes one of them, or a record that has some of the words and fits the
+        filters, is a conflict; what only changes how rare a word is, is none.
+        """
+        self._check_open()
+        asked = self._contracts.check(query_of(query, filters))
+        wanted = search.parse(text)
+        pending = await self._universe.refresh_texts(None if asked.schema is None else (asked.schema,))
+        await self._advance()
+        own = {**pending, **await self._own_versions()}
+        found = await self._universe.backend.search(
+            wanted, asked, self._contracts, search.check_k(k), None, own
+        )
+        self._ids.update(each.datum.id for each in found.items if each.datum.id not in own)
+        self._queries.append(search.guard_query(self._contracts, asked, wanted, found.schemas))
+        await self._advance()
+        return search.make_hits(self._contracts, text, found)
+
+    async def _own_versions(self) -> dict[str, Datum | None]:
+        """Return the versions that this transaction writes, None for what it deletes."""
+        own: dict[str, Datum | None] = {op.id: None for op in self._ops.values() if isinstance(op, Delete)}
+        puts = [op for op in self._ops.values() if isinstance(op, Put)]
+        return own | {datum.id: datum for datum in await own_datums(puts, self._ranks)}
 
     async def count(self, query: Query) -> int:
         """Return how many records match, as this transaction sees it."""

@@ -10,13 +10,17 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+import msgspec
+
 from dgent import ids
-from dgent.errors import Closed, InputError, VersionConflict
+from dgent.errors import Closed, InputError, Unsupported, VersionConflict
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, stamp
+from dgent.model.datum import Datum, stamp, stamp_fresh
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.model.vector import Metric
 from dgent.store.backend import (
+    NONE_OWN,
     AsOf,
     Backend,
     BackendStats,
@@ -31,23 +35,33 @@ from dgent.store.backend import (
     Keep,
     Kind,
     Op,
+    OwnVersions,
     Page,
     Put,
     SchemaStats,
+    VectorPage,
     Version,
     View,
 )
 from dgent.store.registry import OpenState, backend_at, open_store
+from dgent.system.collector import pause
 from dgent.universe import feed, history, relation, search, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
 from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute
+from dgent.universe.embedding import Embedding, EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate, Principal
+from dgent.universe.meaning import Mode, Search, check_mode, search_both
+from dgent.universe.room_texts import RoomTexts
+from dgent.universe.search import MAX_K, Hits
 from dgent.universe.transaction import Names, Transaction, transact
+from dgent.universe.vectors import Vectors
 
 if TYPE_CHECKING:
+    from dgent.embedder.embedder import Embedder
     from dgent.model.lens import Lens
     from dgent.store.offline.report import Degradation
+    from dgent.system.progress import Progress
     from dgent.universe.focus import Focus
 
 T = TypeVar("T")
@@ -62,7 +76,14 @@ class Universe:
     Use it as `async with dgent.open(...) as u`. It belongs to the event loop that opened it.
     """
 
-    def __init__(self, backend: Backend, *, author: str = "system", room: str | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        author: str = "system",
+        room: str | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
         self.backend = backend
         self.author = ids.check_name(author, "author")
         self.contracts = Contracts()
@@ -75,6 +96,8 @@ class Universe:
         self.rooms: set[str] = set()  # rooms in use here, by name: they undo their commits themselves
         self._builds = upgrade.IndexBuilds()
         self._texts: dict[str, int] = {}  # records written here since the texts of a schema were indexed
+        self._room_texts = RoomTexts()
+        self._embedding = None if embedder is None else Embedding(embedder)
 
     # -- lifecycle ------------------------------------------------------------------------
 
@@ -96,6 +119,8 @@ class Universe:
             self._life.closed = True
             try:
                 if self._life.loop is asyncio.get_running_loop():
+                    if self._embedding is not None:
+                        await self._embedding.cancel()
                     await self._builds.cancel()
             finally:
                 if self._life.loop is not None:
@@ -116,10 +141,14 @@ class Universe:
         state = "closed" if self._life.closed else "new" if self._life.loop is None else "open"
         return f"<Universe {self.backend.name} {state}>"
 
-    def for_room(self, name: str, *, partial: bool = False) -> Universe:
-        """Return this universe for a room, which may write what it owns; with `partial` for all its reads."""
+    def for_room(self, name: str, *, partial: bool = False, contracts: Contracts | None = None) -> Universe:
+        """Return this universe for a room, which may write what it owns; with `partial` for all its reads.
+
+        With `contracts` it knows these schemas, and no others.
+        """
         backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
-        return self._twin(_room=name, backend=backend, _partial=partial)
+        twin = self._twin(_room=name, backend=backend, _partial=partial)
+        return twin if contracts is None else twin._twin(contracts=contracts, _undeclared=[])
 
     def acting(self, principal: Principal) -> Universe:
         """Return this universe as a principal may use it, who is the author of its commits.
@@ -178,10 +207,17 @@ class Universe:
                 schema = self._undeclared[0]
                 declared = await self._builds.declare(self.backend, schema, self.contracts)
                 self._undeclared.remove(schema)
-                if schema.text:
-                    self._texts[schema.name] = 0
+                self._watch_folds(schema)
                 if declared.disputed:
                     warn_of_dispute(schema)
+
+    def _watch_folds(self, schema: Schema[Any]) -> None:
+        """Count the records of a schema from now on, to index texts or vectors when there are enough."""
+        if schema.text or schema.vector or schema.embed:
+            self._texts[schema.name] = 0
+        if schema.embed and self._embedding is not None:
+            backend = self.backend.inner if isinstance(self.backend, Gate) else self.backend
+            self._embedding.add(schema, backend, self.contracts, self._builds)
 
     async def indexed(self) -> None:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
@@ -223,6 +259,8 @@ class Universe:
         for op in ops:
             schema = op.datum.schema if isinstance(op, Put) else None
             if schema in self._texts:
+                if self._embedding is not None:
+                    self._embedding.wake()
                 self._texts[schema] += 1
                 if self._texts[schema] >= search.FOLD_AT:
                     self._texts[schema] = 0
@@ -269,6 +307,12 @@ class Universe:
 
         A dict without a schema becomes a plain datum, which comes back as `get` gives it.
         """
+        usual = schema is None and id is None and author is None and source is None and parent is None
+        if usual and created_at is None and key is None and not content:
+            op = write.fresh_op(self.contracts, value, tags, self.author, expect)
+            if op is not None:
+                stored = await self._put(op, None, note)
+                return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
         datum, settled = write.new_datum(
             self.contracts,
             value,
@@ -329,6 +373,8 @@ class Universe:
             self._count_texts((op,))
         written = done.written[0]
         if written.rev == 1 and written.changed and not done.repeated:
+            if op.raw is not None:
+                return stamp_fresh(op.datum, 1, written.seq, written.at_us)
             return stamp(op.datum, 1, written.seq, written.at_us, self.author)
         return (await write.apply_written(self.backend, (op.datum,), done, self.author))[0]
 
@@ -338,7 +384,9 @@ class Universe:
         """Store many datums in one commit: all or none."""
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
-        ops = [write.put_op(self.contracts, datum, None) for datum in datums]
+        many = builtins.list(datums)
+        with pause(len(many)):
+            ops = [write.put_op(self.contracts, datum, None) for datum in many]
         if not ops:
             return []
         done = await self.commit(ops, key=key, note=note)
@@ -440,9 +488,19 @@ class Universe:
         return Page(made, page.explain, page.further, partial=page.partial)
 
     async def recall(
-        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+        self, query: Query | str | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[Any]:
-        """Return matching records that are typed values here; unreadable ones are in `.problems`."""
+        """Return matching records that are typed values here; unreadable ones are in `.problems`.
+
+        A text is the name of a schema, or words to search for: then the records that fit best come first.
+        """
+        if isinstance(query, str):
+            schema = self.contracts.match_name(query)
+            if schema is None and as_of is None:
+                wanted = query_of(None, filters)
+                hits = await self.search_among(None, query, wanted, min(wanted.limit or MAX_K, MAX_K))
+                return self.contracts.pick_crystals(hit.record for hit in hits)
+            query, filters = None, {**filters, "schema": schema or query}
         wanted = query_of(query, filters)
         doubts = None if wanted.where is None else Doubts(self.contracts, wanted)
         found = self.contracts.lenient_all(await self._page(wanted, as_of, partial, doubts))
@@ -458,18 +516,99 @@ class Universe:
         return await self._source(partial).query(self.contracts.check(query), view or self.contracts, seq)
 
     async def search(
-        self, text: str, query: Query | None = None, *, k: int = 10, **filters: Any
-    ) -> search.Hits[Any]:
+        self,
+        text: str,
+        query: Query | None = None,
+        *,
+        k: int = 10,
+        mode: Mode = "auto",
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Hits[Any]:
         """Return the records whose texts fit the words best; a query or filters narrow them.
 
-        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word.
+        Any text is a search: `"…"` is a phrase, `word*` the beginning of a word. With an embedder and
+        embedded texts they may also fit in meaning; `mode="text"` or `"meaning"` asks for one alone.
         """
-        await self._ready()
         wanted = self.contracts.check(query_of(query, filters))
-        found = await self.backend.search(search.parse(text), wanted, self.contracts, search.check_k(k))
+        return await self.search_among(None, text, wanted, search.check_k(k), as_of, partial, mode)
+
+    async def search_among(
+        self,
+        among: Sequence[str] | None,
+        text: str,
+        query: Query,
+        k: int,
+        as_of: AsOf = None,
+        partial: bool = False,
+        mode: Mode = "auto",
+    ) -> Hits[Any]:
+        """Search records of some schemas as if they were one; of all for None, unless the query names one."""
+        await self._ready()
+        words, mode = search.parse(text), check_mode(mode)
+        asked = among if query.schema is None else (query.schema,)
+        own = await self.refresh_texts(asked) if as_of is None else NONE_OWN
+        seq = None if as_of is None else await seq_of(self.backend, as_of)
+        query_text = Search(text, words, query, self.contracts, k, seq, own, among)
+        found, legs, note = await search_both(self._embedding, self._source(partial), query_text, mode)
         for schema in found.behind:
-            self._builds.start(self.backend, schema, self.contracts)
-        return search.make_hits(self.contracts, text, found)
+            view = self._room_texts.view_of(schema, self.contracts)
+            self._builds.start(self.backend, schema, view)
+        hits = search.make_hits(self.contracts, text, found)
+        hits.legs, hits.note = legs, note
+        return hits
+
+    async def embedded(self, *, progress: Progress | None = None) -> int:
+        """Embed now all texts that wait, and return how many versions that were; raises EmbedderFailed."""
+        await self._ready()
+        if self._embedding is None:
+            raise Unsupported("there is no embedder here", hint="give dgent.open(..., embedder=...)")
+        return await self._embedding.run(self.backend, self.contracts, self._builds, progress)
+
+    async def embedding(self, *, check: bool = False) -> EmbeddingReport:
+        """Return how far embedding is, and what is wrong with it; `check` asks the embedder for a vector."""
+        await self._ready()
+        if check and self._embedding is not None:
+            await self._embedding.check()
+        return await report_embedding(self._embedding, self.backend)
+
+    async def declare_vectors(self, schema: Schema[Any]) -> None:
+        """Declare the schema of the caller's own vectors; SchemaError when the store has others there."""
+        await self._ready()
+        async with self._declaring:
+            await self._builds.declare(self.backend, schema, self.contracts)
+        if self.contracts.by_name(schema.name) is None:
+            self.contracts.add(schema)
+        self._watch_folds(schema)
+
+    async def search_vectors(self, vector: bytes, query: Query, k: int, *, as_of: AsOf = None) -> VectorPage:
+        """Return the matching records of a schema whose vectors are nearest to one, as 32-bit numbers."""
+        await self._ready()
+        seq = None if as_of is None else await seq_of(self.backend, as_of)
+        wanted = self.contracts.check(query)
+        found = await self.backend.search_vectors(vector, wanted, self.contracts, k, seq)
+        if found.behind and query.schema is not None:
+            self._builds.start(self.backend, query.schema, self.contracts)
+        return found
+
+    def vectors(
+        self, name: str, *, dim: int, metric: Metric = "cosine", indexes: Iterable[str] = ()
+    ) -> Vectors:
+        """Return the caller's own vectors under a name: numbers of one dimension, each with metadata.
+
+        `metric` is `"cosine"`, `"dot"` or `"l2"`; `indexes` are fields of the metadata that `where` finds
+        quickly. Needs numpy: `pip install 'dgent[vectors]'`.
+        """
+        return Vectors(self, name, dim, metric, tuple(indexes))
+
+    async def refresh_texts(self, schemas: Sequence[str] | None) -> OwnVersions:
+        """Bring the texts of rooms up to date for a search of some schemas, or of all.
+
+        Returns texts that could not be stored, and count instead of the stored ones.
+        """
+        unlimited = self.backend.universe if isinstance(self.backend, Gate) else self
+        return await self._room_texts.prepare(unlimited, self._builds, schemas)
 
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
@@ -642,7 +781,11 @@ class Universe:
     async def stats(self) -> BackendStats:
         """Return the contents and the condition of the store."""
         await self._ready()
-        return await self.backend.stats()
+        found = await self.backend.stats()
+        if self._embedding is None:
+            return found
+        report = await report_embedding(self._embedding, self.backend)
+        return msgspec.structs.replace(found, details={**found.details, "embedding": report})
 
 
 def open(
@@ -655,6 +798,7 @@ def open(
     read_url: str | None = None,
     upgrade: Literal["backup", "no-backup", "never"] | None = None,
     backend: Backend | None = None,
+    embedder: Embedder | str | None = None,
 ) -> Universe:
     """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
@@ -668,12 +812,19 @@ def open(
 
     A store of an older storage format is upgraded when it is opened, a SQLite file after a backup beside it.
     `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.
+
+    An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
+    like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
     """
+    if isinstance(embedder, str) or (embedder is None and url is None and backend is None):
+        from dgent.embedder.named import find_embedder, make_embedder  # loads when it is used
+
+        embedder = find_embedder() if embedder is None else make_embedder(embedder)
     others: tuple[str, ...] = ()
     if backend is None:
         backend, others = backend_at(
             url, degrade, outbox, durability=durability, read_url=read_url, upgrade=upgrade
         )
-    made = Universe(backend, author=author)
+    made = Universe(backend, author=author, embedder=embedder)
     made._life.others = others
     return made

@@ -13,6 +13,7 @@ from dgent.errors import Conflict, InputError, Unreadable
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.model.vector import VectorSpec
 from dgent.store.backend import Backend, Declared, Put, View
 from dgent.universe.contract import declaration
 
@@ -108,9 +109,11 @@ class IndexBuilds:
         self._running: set[str] = set()
         self._failed: set[str] = set()  # schemas whose indexing failed, until someone waits for it
 
-    async def declare(self, backend: Backend, schema: Schema[Any], view: View) -> Declared:
+    async def declare(
+        self, backend: Backend, schema: Schema[Any], view: View, vector: VectorSpec | None = None
+    ) -> Declared:
         """Declare a schema to a store, and start to index its records where that is to be done."""
-        declared = await backend.declare(declaration(schema))
+        declared = await backend.declare(declaration(schema, vector))
         if declared.filling:
             self.start(backend, schema.name, view)
         return declared
@@ -131,6 +134,11 @@ class IndexBuilds:
         self._running.discard(schema)
         if not task.cancelled() and task.exception() is not None:
             self._failed.add(schema)
+
+    @property
+    def running(self) -> bool:
+        """True while any schema is being indexed."""
+        return bool(self._running)
 
     async def wait(self, backend: Backend, view: View) -> None:
         """Wait until everything is indexed; where that has failed, try again."""

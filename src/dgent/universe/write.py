@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from time import time_ns
 from typing import Any, Literal, TypeAlias
 
 from dgent import clock, codec, ids
 from dgent.errors import InputError, VersionConflict
 from dgent.model.crystal import Crystal
-from dgent.model.datum import Datum, stamp
+from dgent.model.datum import Datum, make_fresh, stamp
 from dgent.model.schema import Schema
 from dgent.store.backend import Backend, Committed, Expect, Put
+from dgent.system.collector import pause
 from dgent.universe.contract import Contracts
 
 _STORED = (Crystal, Datum)
@@ -64,6 +66,24 @@ def new_datum(
         version,
     )
     return datum, settled
+
+
+def fresh_op(
+    contracts: Contracts, value: Any, tags: Iterable[str] | None, author: str, expect: Expect
+) -> Put | None:
+    """Return the op that stores a value of scalar fields under an id of its own; None for any other value.
+
+    It does what `new_datum` does, in fewer steps: most of what agents remember is of this kind.
+    """
+    schema = contracts.only_of(type(value))
+    found = None if schema is None else schema.shape.settle_flat(value)
+    if schema is None or found is None:
+        return None
+    data, raw = found
+    checked = frozenset() if tags is None else ids.check_tags(tags)
+    now = time_ns() // 1000
+    datum = make_fresh(ids.new_id(), now, data, checked, author, schema.name, schema.version)
+    return Put(datum, expect, None, True, raw)
 
 
 def keyed_id(schema: str, key: str) -> str:
@@ -145,15 +165,16 @@ async def apply_written(
 ) -> list[Datum]:
     """Return the datums of a commit's last puts as it stored them, with the creation time of each record."""
     written = done.written[-len(datums) :]
-    stored = [
-        stamp(datum, mine.rev, mine.seq, mine.at_us, author)
-        for datum, mine in zip(datums, written, strict=True)
-    ]
-    old = {
-        datum.id: place
-        for place, (datum, mine) in enumerate(zip(datums, written, strict=True))
-        if datum.rev is None and (mine.rev > 1 or done.repeated or not mine.changed)
-    }
+    with pause(len(datums)):
+        stored = [
+            stamp(datum, mine.rev, mine.seq, mine.at_us, author)
+            for datum, mine in zip(datums, written, strict=True)
+        ]
+        old = {
+            datum.id: place
+            for place, (datum, mine) in enumerate(zip(datums, written, strict=True))
+            if datum.rev is None and (mine.rev > 1 or done.repeated or not mine.changed)
+        }
     if old:
         # A record keeps the time of its first version, also if a later one has another.
         at_hand: Backend = getattr(backend, "at_hand", backend)  # the receipt is of what is at hand

@@ -20,6 +20,7 @@ class VerbField:
         extra = meta.extra or {}
         self.place, self.words = extra.get("place", False), extra.get("words", False)
         self.file = extra.get("file", False)
+        self.option = extra.get("name") or name.replace("_", "-")
         self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
         kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
         self.kind = next(kind for kind in kinds if kind is not NoneType)

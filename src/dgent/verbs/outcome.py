@@ -24,6 +24,7 @@ TABLE: tuple[tuple[type[BaseException], Outcome], ...] = (
     (errors.Denied, Outcome(6, 403, -32003)),
     (errors.Unsupported, Outcome(7, 501, -32601)),
     (errors.Unreadable, Outcome(8, 422, -32022)),
+    (errors.EmbedderFailed, Outcome(10, 503, -32050)),
     (errors.StorageFull, Outcome(11, 507, -32050)),
     (errors.Unavailable, Outcome(10, 503, -32050)),
     (errors.StorageError, Outcome(9, 500, -32603)),

@@ -45,7 +45,7 @@ def argument(help: str, *, complete: str = "", words: bool = False, file: bool =
 
 
 def option(help: str, *, short: str = "", name: str = "", complete: str = "") -> msgspec.Meta:
-    """Describe a field that the command line takes by name."""
+    """Describe a field that the command line takes by name: its own, or another that Python cannot have."""
     return msgspec.Meta(description=help, extra={"short": short, "name": name, "complete": complete})
 
 

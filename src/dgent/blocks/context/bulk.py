@@ -31,7 +31,7 @@ AT_ONCE = 4000  # ids in one read
 class RenderedBlock:
     """A block as text at a version, with the authors of the versions that are not packed.
 
-    `problem` says why it cannot be read, if so.
+    `problem` says why it cannot be read, if so. `frontiers` are those of the version.
     """
 
     rev: int | None
@@ -40,6 +40,7 @@ class RenderedBlock:
     by: frozenset[str]
     last_packed: int = 0
     problem: str = ""
+    frontiers: str = ""
 
 
 Renderer = Callable[[Shape, Document, int], str]
@@ -114,17 +115,29 @@ async def render_blocks(
         by = frozenset(each.author or "" for each in reading.came)
         header = changed.pop(reading.id)
         text, problem = _render_text(header, reading.document, how)
-        rendered[reading.id] = RenderedBlock(header.rev, reading.last, text, by, reading.last_packed, problem)
+        state = str(reading.came[-1].data.get("frontiers", "")) if reading.came else ""
+        rendered[reading.id] = RenderedBlock(
+            header.rev, reading.last, text, by, reading.last_packed, problem, state
+        )
     for id, header in changed.items():  # these were packed while they were read
         rendered[id] = await _render_alone(universe, header, how)
 
 
 async def _find_same(universe: Universe, versions: Mapping[str, int]) -> set[str]:
     """Return the blocks whose newest version is still the given one."""
+    return (await find_states(universe, versions)).keys() & versions.keys()
+
+
+async def find_states(universe: Universe, versions: Mapping[str, int]) -> dict[str, str]:
+    """Return the frontiers of the blocks whose newest version is still the given one."""
     pairs = [version_id(id, version + step) for id, version in versions.items() for step in (0, 1)]
-    there = [each is not None for each in await _get(universe, pairs)]
+    found = await _get(universe, pairs)
     # The newest version is never packed: while it is there and none comes after it, it is the newest.
-    return {id for id, last, more in zip(versions, there[::2], there[1::2], strict=True) if last and not more}
+    return {
+        id: str(last.data.get("frontiers", ""))
+        for id, last, more in zip(versions, found[::2], found[1::2], strict=True)
+        if last is not None and more is None
+    }
 
 
 async def load(universe: Universe, logs: Mapping[str, VersionLog]) -> None:
@@ -152,7 +165,8 @@ async def _render_alone(universe: Universe, header: Header, how: Renderer) -> Re
         return RenderedBlock(header.rev, 0, text, frozenset(), 0, error.message)
     by = frozenset(each.by for each in log.tail)
     text, problem = _render_text(header, lambda: log.document, how)
-    return RenderedBlock(header.rev, log.number, text, by, log.last_packed, problem)
+    state = log.tail[-1].frontiers if log.tail else ""
+    return RenderedBlock(header.rev, log.number, text, by, log.last_packed, problem, state)
 
 
 async def _read(universe: Universe, ids: Sequence[str]) -> list[_Reading]:

@@ -39,11 +39,13 @@ from dgent.blocks.record import (
     SEEN,
     SHARE,
     SNAPSHOT,
+    TEXT,
     VERSION,
     erasure_id,
     pack_id,
     redaction_id,
     snapshot_id,
+    text_id,
     version_id,
 )
 from dgent.errors import DgentError
@@ -80,6 +82,17 @@ def _settle(settlement: Settlement) -> None:
             tips = ((id, settlement.diverged_tips.get(id)) for id in _parts(settlement, block))
             settlement.put({id: some[-1].version for id, some in tips if some})
             _report(settlement, block, f"its versions cannot be merged: {_describe(error)}")
+    _drop_texts(settlement)
+
+
+def _drop_texts(settlement: Settlement) -> None:
+    """Drop the texts of redacted blocks: one side may have made them before it knew of that."""
+    touched = settlement.touched_ids
+    ids = [*touched.get(TEXT.name, ()), *touched.get(REDACTION.name, ())]
+    for block in sorted({id.rpartition("/")[0] for id in ids}):
+        id = text_id(block)
+        if settlement.get(id) is not None and settlement.get(redaction_id(block)) is not None:
+            settlement.put({id: None}, erased=[id])
 
 
 def _describe(error: Exception) -> str:
@@ -414,6 +427,11 @@ def _merge_seen(base: Datum | None, left: Datum | None, right: Datum | None) -> 
     return MergedRecord(min(left, right, key=lambda each: each.data.get("version", 0)))
 
 
+def _merge_text(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
+    """Drop the text of a block that both sides made: it is made again from what they come to."""
+    return MergedRecord(None)
+
+
 def _merge_erasure(base: Datum | None, left: Datum | None, right: Datum | None) -> MergedRecord:
     """Merge what is still to be erased: all of it."""
 
@@ -438,11 +456,12 @@ def _merge_grant(base: Datum | None, left: Datum | None, right: Datum | None) ->
 RULES = Rules(
     {
         SEEN.name: _merge_seen,
+        TEXT.name: _merge_text,
         ERASURE.name: _merge_erasure,
         MEMBER.name: _merge_grant,
         SHARE.name: _merge_grant,
     },
     joint=_DOCUMENT,
-    internal=_DOCUMENT | {SEEN.name, ERASURE.name},
+    internal=_DOCUMENT | {SEEN.name, ERASURE.name, TEXT.name},
     settle=_settle,
 )

@@ -30,6 +30,7 @@ from dgent.blocks.record import (
     VersionRecord,
     erasure_id,
     redaction_id,
+    text_id,
     version_id,
 )
 from dgent.errors import Conflict, InputError, VersionConflict
@@ -50,6 +51,9 @@ async def erase(universe: Universe, block: str) -> bool:
     if not isinstance(found, Crystal):
         return True
     gone = await universe.forget(*found.value.ids, only_deleted=True)
+    if await universe.exists(text_id(block)):
+        # A search has made it again meanwhile, in the place of the one that held what is redacted.
+        gone = await universe.forget(text_id(block))
     if gone.erased:
         with suppress(VersionConflict):  # another redaction listed more, and erases that itself
             await universe.delete(found.id, expect=found.rev)
@@ -207,8 +211,9 @@ async def _plan_redaction(log: VersionLog, rewritten: _Redactor) -> _RewritePlan
     if log.snapshot is not None:
         ops.append(Delete(log.snapshot.id, log.snapshot.rev))
         old.append(log.snapshot.id)
-    old += [version_id(block, each) for each in sorted(wanted)]
+    old += [*(version_id(block, each) for each in sorted(wanted)), text_id(block)]
     ops += [
+        Delete(text_id(block)),
         log.put_snapshot(upto, rewritten.clean, fresh),
         record_redaction(log, rewritten.redacted, rewritten.clear, fresh),
         log.put(ErasureRecord(block, tuple(dict.fromkeys(old))), erasure_id(block), b"", rev),

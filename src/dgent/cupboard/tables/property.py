@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dgent import ids
 from dgent.cupboard import errors
-from dgent.cupboard.builtin import CATEGORIES, PRIORITY, PROPERTIES
+from dgent.cupboard.builtin import CATEGORIES, PROPERTIES
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import SCOPES, VALUE_TYPES
 from dgent.cupboard.record import (
     CATEGORY,
     CRUMB,
+    PRIORITY,
     PROPERTY,
     STASH,
     TRAIL,

@@ -47,7 +47,6 @@ class CommandField(VerbField):
 
     def param(self) -> click.Parameter:
         """Build the click parameter of this field."""
-        shown = self.name.replace("_", "-")
         rest: dict[str, Any] = {"shell_complete": completer(self.complete)} if self.complete else {}
         kind: Any = click.Choice(self.choices) if self.choices else str
         if self.place:
@@ -60,7 +59,7 @@ class CommandField(VerbField):
                 metavar=self._metavar(many),
                 **rest,
             )
-        names = [self.name, f"--{shown}", *([f"-{self.short}"] if self.short else [])]
+        names = [self.name, f"--{self.option}", *([f"-{self.short}"] if self.short else [])]
         if self.kind is bool:
             return click.Option(names, is_flag=True, help=self.help)
         help = self.help if self.default in (None, (), "") else f"{self.help} [{self.default}]"

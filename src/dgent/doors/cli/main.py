@@ -20,6 +20,7 @@ UNWRITABLE = 74  # the answer could not be written; the change is done
 GARBAGE = 50_000  # objects before the collector looks: loading modules makes many, and no garbage
 
 BUILTIN = {
+    "mcp": "Serve an agent's host (Claude Code, Cursor, Zed, …) over the Model Context Protocol.",
     "invoke": "Call a verb by its path, such as self.data.query.",
     "demo": "Show an agent's story in the terminal, on a temporary store.",
     "completion": "Print the script that completes dgent's commands in your shell.",
@@ -89,6 +90,10 @@ def _build(id: str, name: str) -> click.Command:
 
 
 def _builtin(name: str) -> click.Command:
+    if name == "mcp":
+        from dgent.doors.cli.mcp import mcp_
+
+        return mcp_
     from dgent.doors.cli import builtin
 
     found: click.Command = getattr(builtin, name + "_")

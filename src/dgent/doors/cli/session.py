@@ -33,6 +33,7 @@ from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Request
+    from dgent.embedder.embedder import Embedder
     from dgent.store.offline.report import Degradation
     from dgent.store.upgrade import Upgrade
 
@@ -251,6 +252,7 @@ class Store:
                 durability=settings.durability,
                 degrade=settings.degrade,
                 outbox=settings.outbox if settings.degrade else None,
+                embedder=_find_embedder(settings),
             )
             with warnings.catch_warnings(record=True) as caught, Bar("store.upgrade") as bar:
                 if hasattr(opening.backend, "progress"):
@@ -297,6 +299,22 @@ class Store:
         if settings.folder is not None:
             make_private(settings.folder)
         return path
+
+
+def _find_embedder(settings: config.Settings) -> Embedder | None:
+    """Return the embedder of the settings; it loads when it is used."""
+    name, model, key = settings.embedder
+    if name == "none":
+        return None
+    from dgent.embedder.named import make_embedder
+
+    try:
+        return make_embedder(name, model, key, settings.places.data)
+    except (ConfigError, InputError) as error:
+        if settings.strict:
+            raise
+        click.echo(f"warning: {error.message}; texts are not embedded", err=True)
+        return None
 
 
 def _path_of(url: str) -> Path | None:

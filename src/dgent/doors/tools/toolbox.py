@@ -79,45 +79,51 @@ class Toolbox:
     """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
 
     A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
-    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. Every call is checked against the trust of the
-    library, or of the principal that the universe acts for. An answer is
+    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. `tools` names single ones instead. Every call is
+    checked against the trust of the library, or of the principal that the universe acts for. An answer is
     `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
     """
 
-    def __init__(self, source: Library | Universe, *, rooms: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        source: Library | Universe,
+        *,
+        rooms: Iterable[str] | None = None,
+        tools: Iterable[str] | None = None,
+    ) -> None:
         library = source if isinstance(source, Library) else _library_of(source)
-        wanted = tuple(rooms) if rooms is not None else ROOMS[:1] if library is source else ROOMS
-        for room in wanted:
-            if room not in ROOMS:
-                raise InputError(
-                    f"there is no room {describe(room)}", hint=suggest(room, ROOMS), field="rooms"
-                )
         self.library: Library = library
-        self._names = tuple(name for name, group in GROUPS.items() if group.room in wanted)
+        if tools is None:
+            wanted = tuple(rooms) if rooms is not None else ROOMS[:1] if library is source else ROOMS
+            _check_known("room", wanted, ROOMS)
+            self.names = tuple(name for name, group in GROUPS.items() if group.room in wanted)
+        else:
+            self.names = tuple(tools)
+            _check_known("tool", self.names, GROUPS)
 
         async def universe() -> Universe:
             return library.universe
 
         caller = Caller(library.agent, library.agent, cast(Trust, library.trust))
-        self._desk = Context(universe, caller=caller, local=False, library=library)
+        self.context = Context(universe, caller=caller, local=False, library=library)
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return name, description, and parameters as flat JSON schema of each tool."""
-        return [tool_of(name).schema() for name in self._names]
+        return [tool_of(name).schema() for name in self.names]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None) -> Answer:
         """Call a tool by its name, with arguments as a map or as JSON text."""
         try:
-            if not isinstance(name, str) or name not in self._names:
-                raise InputError(f"there is no tool {describe(name)}", hint=suggest(name, self._names))
+            if not isinstance(name, str) or name not in self.names:
+                raise InputError(f"there is no tool {describe(name)}", hint=suggest(name, self.names))
             operation, given, part = tool_of(name).read(arguments)
-            return report(await registry.call(operation.verb, self._desk, given), part, self._translate)
+            return report(await registry.call(operation.verb, self.context, given), part, self._translate)
         except DgentError as error:
             return refuse(error, self._translate(error.hint))
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the tools by name, as async functions whose signatures say what they take."""
-        return {name: self._function(tool_of(name)) for name in self._names}
+        return {name: self._function(tool_of(name)) for name in self.names}
 
     def _function(self, tool: Tool) -> Callable[..., Any]:
         signature = signature_of(tool)
@@ -137,10 +143,17 @@ class Toolbox:
             return hint
         offers = {
             operation.verb.id: ToolCall(name, each, operation.fields)
-            for name in self._names
+            for name in self.names
             for each, operation in tool_of(name).operations.items()
         }
         return translate(hint, offers)
+
+
+def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known)
+            raise InputError(f"there is no {what} {describe(name)}", hint=hint, field=f"{what}s")
 
 
 def _library_of(universe: Any) -> Library:

@@ -17,12 +17,13 @@ import msgspec
 
 from dgent import ids
 from dgent.cupboard import batch
-from dgent.cupboard.builtin import TYPE, schema_id
+from dgent.cupboard.builtin import schema_id
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.record import (
     LINK,
     METADATA,
+    TYPE,
     CategoryRecord,
     CrumbRecord,
     LinkRecord,

@@ -11,9 +11,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from dgent.cupboard.builtin import CATEGORIES, DESCRIPTION, LABELS, OWNER, PRIORITY, TYPE
+from dgent.cupboard.builtin import CATEGORIES
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.record import CrumbRecord, LinkRecord, MetadataRecord
+from dgent.cupboard.record import (
+    DESCRIPTION,
+    LABELS,
+    OWNER,
+    PRIORITY,
+    TYPE,
+    CrumbRecord,
+    LinkRecord,
+    MetadataRecord,
+)
 from dgent.exchange.foreign.origin import (
     Written,
     format_time,

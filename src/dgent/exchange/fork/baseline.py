@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent import codec
-from dgent.blocks.record import BLOCK, ERASURE, PACK, REDACTION, SEEN, SNAPSHOT, VERSION
+from dgent.blocks.record import BLOCK, ERASURE, PACK, REDACTION, SEEN, SNAPSHOT, TEXT, VERSION
 from dgent.errors import Corrupt
 from dgent.exchange.copy import MARK
 from dgent.exchange.fork.origin import ORIGIN
@@ -47,7 +47,7 @@ class BaseRecord:
 BASE = Schema("dgent.fork.base", contract=BaseRecord, history="none", feed=False)
 OWN = frozenset((MARK.name, ORIGIN.name, BASE.name))
 """Schemas of records about a store itself, which are never copied to another."""
-INNER = frozenset((VERSION.name, PACK.name, SNAPSHOT.name, ERASURE.name, REDACTION.name, SEEN.name))
+INNER = frozenset(each.name for each in (VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, SEEN, TEXT))
 """Schemas of the parts of a block's document, which its version stands for, and of seen marks."""
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from math import isfinite
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -338,6 +339,8 @@ class CompiledContract(Generic[T]):
         self._native = root.native
         self._modelled = isinstance(root, ModelNode)
         self._flat = _flat_fields(root)
+        self._items = _getter(tuple(self._flat))
+        self._bounded: dict[tuple[type, ...], tuple[int, ...]] = {}
         # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
         self._nested = self.open or any(isinstance(node, RecordNode) and node is not root for node in below)
         self._foreign = any(isinstance(node, ModelNode) and node.foreign for node in below)
@@ -425,9 +428,9 @@ class CompiledContract(Generic[T]):
         """Return the storable data of a value, and the value as everyone will read it back."""
         if not isinstance(value, self._root.made):
             raise InputError(f"expected a {self.label}, got a {type(value).__name__}", contract=self.label)
-        flat = self._settle_flat(value)
+        flat = self.settle_flat(value)
         if flat is not None:
-            return flat, value
+            return flat[0], value
         data: dict[str, Any] = codec.plain(value, enc_hook=ref.encode_hook)
         try:
             if self._loose or self._modelled:
@@ -466,21 +469,43 @@ class CompiledContract(Generic[T]):
                 return False
         return True
 
-    def _settle_flat(self, value: T) -> dict[str, Any] | None:
-        """Return the data of a value whose fields hold exactly the scalars that the contract names.
+    def settle_flat(self, value: T) -> tuple[dict[str, Any], bytes] | None:
+        """Return the data, and its JSON, of a value whose fields hold exactly the scalars of the contract.
 
         Such a value is read back unchanged. None when that is not so, or not certain.
         """
         if type(value) is not self._root.made or not self._flat:
             return None
-        data = {}
-        for name, kinds in self._flat.items():
-            item: Any = getattr(value, name, ...)  # a field that init leaves out may not be there
-            kind = type(item)
-            if kind not in kinds or not (_SAFE[kind](item) or (kind is str and codec.is_text(item))):
+        try:
+            items = self._items(value)
+        except AttributeError:
+            return None  # a field that init leaves out may not be there
+        kinds = tuple(map(type, items))
+        bounded = self._bounded.get(kinds)
+        if bounded is None:
+            bounded = self._find_bounded(kinds)
+            if bounded is None:
                 return None
-            data[name] = item
-        return data
+        for place in bounded:
+            if not _SAFE[kinds[place]](items[place]):
+                return None
+        data = dict(zip(self._flat, items, strict=True))
+        try:
+            raw = codec.encode(data)
+        except (InputError, UnicodeError):
+            return None
+        if raw.isascii() or all(codec.is_text(item) for item in items if type(item) is str):
+            return data, raw
+        return None
+
+    def _find_bounded(self, kinds: tuple[type, ...]) -> tuple[int, ...] | None:
+        """Return the places of numbers, which may be too large to store; None for types that do not fit."""
+        if any(kind not in fitting for kind, fitting in zip(kinds, self._flat.values(), strict=True)):
+            return None
+        found = tuple([place for place, kind in enumerate(kinds) if kind in (int, float)])
+        if len(self._bounded) < _MAX_KINDS:
+            self._bounded[kinds] = found
+        return found
 
     def knows_all(self, data: Mapping[str, Any]) -> bool:
         """Return whether the contract knows every field of the data, so that there is nothing to carry."""
@@ -501,6 +526,7 @@ class CompiledContract(Generic[T]):
         return list(self._root.refs(data, ())) if self._linked else []
 
 
+_MAX_KINDS = 256  # so many combinations of types are kept for each contract
 _SAFE: dict[type, Callable[[Any], bool]] = {
     str: str.isascii,
     int: range(-(2**63), 2**63).__contains__,
@@ -514,6 +540,13 @@ def _flat_fields(root: RecordNode) -> dict[str, frozenset[type]]:
     """Return the scalar types of each field; empty when a field can hold more, or values are made anew."""
     kinds = {name: _scalars(field.node) for name, field in root.fields.items()}
     return kinds if root.native and root.after is None and all(kinds.values()) else {}
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function for the values of some attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple([getattr(value, name) for name in names])
 
 
 def _scalars(node: ContractNode) -> frozenset[type]:

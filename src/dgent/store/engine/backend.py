@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -15,9 +15,11 @@ from dgent import ids as ids_
 from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     KINDS,
+    NONE_OWN,
     STORED,
     BackendStats,
     Change,
@@ -26,25 +28,35 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
+    EmbeddedSchema,
     Forgotten,
     Found,
+    GivenVector,
     Guard,
     Keep,
+    OwnVersions,
     Page,
     Rank,
     Reverted,
     SchemaStats,
     SearchPage,
+    VectorPage,
     Version,
     View,
+    WaitingVector,
 )
-from dgent.store.engine import prune, read, search, text
+from dgent.store.engine import prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
+from dgent.store.engine.errors import TooLong
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, LoggedOp, Reading
+from dgent.store.engine.override import find_overrides
 from dgent.store.engine.row import Row, datum_of
+from dgent.store.engine.thread import rank_in_threads
+from dgent.store.engine.vector import describe_embedded, open_vectors
+from dgent.store.engine.vector_cache import VectorCache
 
 
 def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
@@ -101,6 +113,15 @@ class KernelBackend(ABC):
     def _words(self) -> search.Kept:
         """The words of versions that wait for a text index, from one search to the next."""
         return {}
+
+    @cached_property
+    def _vectors(self) -> VectorCache:
+        """The bits of vectors, from one search to the next."""
+        return VectorCache()
+
+    async def _read_apart(self, work: Callable[[Reading], R]) -> R:
+        """Run a read that calculates for long, where it blocks nobody."""
+        return await self._read(work)
 
     @abstractmethod
     async def _read(self, work: Callable[[Reading], R]) -> R:
@@ -180,25 +201,117 @@ class KernelBackend(ABC):
         reading.refresh()
         return read.query(reading, query, view, as_of, self.epoch, planned)
 
-    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
+        check_as_of(as_of)
+        return await self._read(
+            lambda reading: self._search(reading, wanted, query, view, limit, as_of, own, among)
+        )
 
-        def work(reading: Reading) -> SearchPage:
+    def _search(
+        self,
+        reading: Reading,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+        short: bool = False,
+    ) -> SearchPage:
+        reading.refresh()
+        if query.schema is not None:
+            among = (query.schema,)
+        known = reading.states() if among is None else map(reading.state, dict.fromkeys(among))
+        states = [state for state in known if state is not None and state.text]
+        overrides = find_overrides(reading, [state.name for state in states], view, as_of, own)
+        opened = (text.open_index(reading, state, bool(own)) for state in states)
+        indexes = [index for index in opened if index is not None]
+        schemas = [state.name for state in states]
+        if not indexes or not wanted:
+            return SearchPage([], schemas=schemas)
+        threaded = any(state.thread for state in states)
+        if short and threaded:
+            raise TooLong
+        found = search.TextSearch(indexes, view, self._words, overrides, short)
+
+        def fits(datum: Datum) -> bool:
+            return query.matches(datum, view.shape(datum))
+
+        if threaded:
+            hits = rank_in_threads(found, wanted, fits, query.allow, limit)
+        else:
+            hits = islice((hit for hit in found.rank(wanted, limit) if fits(hit.datum)), limit)
+        items = [Found(hit.datum, hit.score, hit.parts, found.texts(hit.datum)) for hit in hits]
+        return SearchPage(items, found.building, found.behind, schemas)
+
+    async def search_vectors(
+        self,
+        vector: bytes,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> VectorPage:
+        """Return the matching records with the nearest vectors; `vector` is given as 32-bit numbers."""
+        check_as_of(as_of)
+
+        def search_with(cache: VectorCache) -> Callable[[Reading], VectorPage | None]:
+            def work(reading: Reading) -> VectorPage | None:
+                reading.refresh()
+                return vector_search.search_vectors(reading, vector, query, view, limit, cache, as_of, spec)
+
+            return work
+
+        found: VectorPage | None = None
+        # Another search may be quicker, and leave bits of a later moment; a replica may stay behind for long.
+        for cache in (self._vectors, self._vectors, VectorCache()):
+            found = found or await self._read_apart(search_with(cache))
+        assert found is not None, "nobody else has the last one"
+        return found
+
+    async def embedded_schemas(self, most: int = 1_000_000) -> list[EmbeddedSchema]:
+        """Return the schemas whose texts a model embeds, by name."""
+
+        def work(reading: Reading) -> list[EmbeddedSchema]:
             reading.refresh()
-            states = reading.states() if query.schema is None else [reading.state(query.schema)]
-            indexes = [index for state in states if state and (index := text.open_index(reading, state))]
-            if not indexes or not wanted:
-                return SearchPage([])
-            found = search.TextSearch(indexes, view, self._words)
-            ranked = ((hit, datum_of(hit.row, reading.name)) for hit in found.rank(wanted))
-            fitting = (
-                Found(datum, hit.score, hit.parts, found.texts(hit.row))
-                for hit, datum in ranked
-                if query.matches(datum, view.shape(datum))
-            )
-            return SearchPage(list(islice(fitting, limit)), found.building, found.behind)
+            found = (describe_embedded(reading, state, most) for state in reading.states())
+            return sorted((each for each in found if each is not None), key=lambda each: each.name)
 
         return await self._read(work)
+
+    async def waiting_vectors(self, schema: str, limit: int, after: bytes = b"") -> list[WaitingVector]:
+        """Return versions that wait for a model to make their vectors, in order, after a key."""
+        check_limit(limit)
+
+        def work(reading: Reading) -> list[WaitingVector]:
+            reading.refresh()
+            index = open_vectors(reading, reading.state(schema))
+            return [] if index is None else vector_search.list_waiting(index, limit, after)
+
+        return await self._read(work)
+
+    async def store_vectors(self, schema: str, spec: VectorSpec, given: Sequence[GivenVector]) -> int:
+        """Store vectors of versions that wait, unless these were replaced meanwhile; return how many."""
+
+        def work(ledger: Ledger) -> int:
+            state = ledger.kernel.state(schema)
+            if state is None or state.vector != spec:
+                return 0
+            return vector_fold.store_vectors(ledger.kernel, state, given)
+
+        return await self._write(work)
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records match, ignoring limit, offset and cursor."""

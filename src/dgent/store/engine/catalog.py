@@ -20,24 +20,29 @@ texts stand for decimals, durations or times has an index of that kind, in the o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from dgent import codec
-from dgent.errors import Corrupt, Denied
+from dgent.errors import Corrupt, Denied, SchemaError
 from dgent.model import order, reserved
 from dgent.model import path as paths
 from dgent.model.contract.scalar import Kind, value_of
+from dgent.model.vector import VectorSpec
 from dgent.store.backend import Declaration
 
-AUTHOR, SOURCE, PARENT, REF, TEXT = "@author", "@source", "@parent", "@ref", "@text"
+AUTHOR, SOURCE, PARENT, REF, TEXT, VECTOR = "@author", "@source", "@parent", "@ref", "@text", "@vector"
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
 EMPTY = b""  # the `field_keys` of a row that is in no field index
 
 Position = tuple[bytes, int, int]
 Entry = tuple[int, bytes, int, int]
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+TailRecord = tuple[_Int, _Int, list[_Int], list[bytes], list[_Int], list[bytes]]
+"""A record's time and key, the indexes and keys of its new entries, and those of removed ones."""
+
 T_MIN, T_MAX = -(2**63), 2**63 - 1
 
 _msgpack_keys = msgspec.msgpack.Decoder(dict[str, list[bytes]])
@@ -73,6 +78,9 @@ class SchemaState(msgspec.Struct, frozen=True):
     keys: int = 0  # which way of making keys built the indexes
     text: tuple[tuple[str, int], ...] = ()  # the fields that are searched for words, with their weights
     tokenizer: str = ""  # how their texts are split into words
+    dates: str = ""  # the time that is searched by its words too, as in a Declaration
+    thread: str = ""  # the path of what names a conversation
+    vector: VectorSpec | None = None  # the vectors of its records
     usual_author: int | None = None  # whose records have no entry by author; None: every record has one
 
     @property
@@ -82,8 +90,9 @@ class SchemaState(msgspec.Struct, frozen=True):
 
     @property
     def indexed(self) -> tuple[str, ...]:
-        """The declared fields, and what stands for refs and texts if there are any."""
-        return (*self.paths, *((REF,) if self.refs else ()), *((TEXT,) if self.text else ()))
+        """The declared fields, and what stands for refs, texts and vectors if there are any."""
+        parts = (REF, self.refs), (TEXT, self.text), (VECTOR, self.vector)
+        return (*self.paths, *(name for name, declared in parts if declared))
 
 
 _states = msgspec.json.Decoder(SchemaState)
@@ -181,9 +190,14 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         fields, refs, kinds, ready = wanted.indexes, wanted.refs, wanted.kinds, frozenset[str]()
     else:
         fields, refs, kinds, ready = _add_up(state, wanted)
-    text = wanted.text if wanted.text or wanted.version > state.index_version else state.text
-    if (text, wanted.tokenizer) != (state.text, state.tokenizer):
+    # All that is said of texts goes together: a program that declares none leaves them as they are.
+    of_texts = wanted if wanted.text or wanted.version > state.index_version else state
+    texts = _texts(of_texts)
+    if texts != _texts(state):
         ready -= {TEXT}
+    vector = _join_vectors(state, wanted)
+    if vector != state.vector:
+        ready -= {VECTOR}
     new = msgspec.structs.replace(
         state,
         index_version=wanted.version,
@@ -198,18 +212,40 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         or (
             state.index_version != 0
             and not empty
-            and (state.index_version, state.kinds, state.text, state.tokenizer)
-            != (wanted.version, kinds, text, wanted.tokenizer if text else "")
+            and (state.index_version, state.kinds, _texts(state), state.vector)
+            != (wanted.version, kinds, texts, vector)
         ),
         kinds=kinds,
         keys=KEYS,
-        text=text,
-        tokenizer=wanted.tokenizer if text else "",
+        vector=vector,
+        **texts,
+        thread=of_texts.thread,
     )
     if empty:
         new = msgspec.structs.replace(new, ready=frozenset(new.indexed))
     if new.building and _indexing(new) != _indexing(state):
         new = msgspec.structs.replace(new, fill=(T_MIN, 0))
+    return new
+
+
+def _texts(declared: SchemaState | Declaration) -> dict[str, Any]:
+    """Return the facts that decide the words of a record."""
+    return {"text": declared.text, "tokenizer": declared.tokenizer, "dates": declared.dates}
+
+
+def _join_vectors(state: SchemaState, wanted: Declaration) -> VectorSpec | None:
+    """Return the vectors that a schema has after a declaration; those that records hold never change."""
+    known, new = state.vector, wanted.vector
+    if new is None:
+        if known is None or not known.model or wanted.version == state.index_version:
+            return known
+        return known if wanted.embed == known.fields else None
+    if known is not None and known != new and not (known.model and new.model):
+        raise SchemaError(
+            f"{state.name!r} has vectors of {known.describe()}; declared are {new.describe()}",
+            hint="use another name for other vectors",
+            field="dim" if known.dim != new.dim else "metric",
+        )
     return new
 
 
@@ -226,7 +262,8 @@ def _add_up(state: SchemaState, wanted: Declaration) -> _Indexed:
 
 def _indexing(state: SchemaState) -> tuple[Any, ...]:
     """Return the facts that decide the index entries of a schema's records."""
-    return state.paths, state.refs, state.index_version, state.kinds, state.keys, state.text, state.tokenizer
+    derived = *_texts(state).values(), state.vector
+    return state.paths, state.refs, state.index_version, state.kinds, state.keys, *derived
 
 
 def field_index(state: SchemaState, path: str) -> IndexName:
@@ -237,12 +274,33 @@ def field_index(state: SchemaState, path: str) -> IndexName:
 
 def text_index(state: SchemaState) -> IndexName:
     """Return the index of the versions that wait for the text index; its number is that of the text index."""
-    texts = ",".join(f"{path}*{weight}" for path, weight in state.text)
+    texts = ",".join([*(f"{path}*{weight}" for path, weight in state.text), *filter(None, (state.dates,))])
     return IndexName(state.number, state.index_version, "", f"{TEXT}:{state.tokenizer}:{texts}")
 
 
+def vector_index(state: SchemaState) -> IndexName:
+    """Return the index of the versions that wait for the vector index, which has its number."""
+    spec = state.vector
+    assert spec is not None, "only a schema with vectors has an index of them"
+    made = f":{spec.model}:{','.join(spec.fields)}" if spec.model else ""
+    # What a model made of the same texts is good in every version of the schema.
+    version = 1 if spec.model else state.index_version
+    return IndexName(state.number, version, "", f"{VECTOR}:{spec.dim}:{spec.metric}{made}")
+
+
+def derived_indexes(state: SchemaState) -> list[IndexName]:
+    """Return the indexes that versions of a schema wait for: those of its texts and of its vectors."""
+    texts = [text_index(state)] if state.text else []
+    return texts if state.vector is None else [*texts, vector_index(state)]
+
+
+def is_derived(name: IndexName) -> bool:
+    """Return whether the entries of an index are versions that wait, which do not follow from the rows."""
+    return name.path.startswith((TEXT, VECTOR))
+
+
 def waiting_entry(index: int, rev: int, created_at: int, record_key: int) -> Entry:
-    """Return the entry of a version that waits for a text index.
+    """Return the entry of a version that waits for an index of texts or vectors.
 
     Its key holds the time too: a record that is made anew has another one, and the entry must be found.
     """
@@ -259,8 +317,8 @@ def is_declared(state: SchemaState, name: IndexName) -> bool:
     """Return whether an index of a schema is among its present declarations."""
     if name.index_version == 0 or name.path == REF:
         return name.index_version in (0, state.index_version)
-    if name.path.startswith(TEXT):
-        return bool(state.text) and name == text_index(state)
+    if is_derived(name):
+        return name in derived_indexes(state)
     return any(name == field_index(state, path) for path in state.paths)
 
 
@@ -277,15 +335,26 @@ def derive_keys(state: SchemaState, data: Mapping[str, Any]) -> FieldKeys:
     return keys
 
 
+def keys_at(state: SchemaState, path: str, data: Mapping[str, Any]) -> list[bytes]:
+    """Return the index keys of a record at one declared field."""
+    return _keys(data, path, state.kinds.get(path))
+
+
 def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
     inside = paths.list_path(path)
     if inside is None:
-        return [_key(paths.read(data, paths.parse(path)), kind)]
+        return [index_key(data, paths.parse(path), kind)]
     found = paths.read(data, inside)
     if isinstance(found, list):
         return sorted({_key(item, kind) for item in found})
     # `$contains` also looks into texts and maps: these stand where no item does, and are looked at.
     return [UNLISTED] if isinstance(found, str | dict) else []
+
+
+def index_key(data: Mapping[str, Any], path: paths.Path, kind: Kind | None) -> bytes:
+    """Return the key of a record in the index of a field."""
+    value = paths.read(data, path)
+    return order.index_key(value)[0] if kind is None else _key(value, kind)
 
 
 def _key(value: Any, kind: Kind | None) -> bytes:

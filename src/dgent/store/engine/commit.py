@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from dgent.errors import (
     NewerRecord,
     VersionConflict,
 )
-from dgent.model import order, reserved
+from dgent.model import order
 from dgent.store.backend import (
     KINDS,
     LIVE,
@@ -36,6 +36,7 @@ from dgent.store.backend import (
 )
 from dgent.store.engine import fold, owner
 from dgent.store.engine import row as rows
+from dgent.store.engine.append import Appender, Template
 from dgent.store.engine.catalog import (
     AUTHOR,
     EMPTY,
@@ -49,11 +50,11 @@ from dgent.store.engine.catalog import (
     add_seen,
     apply_declaration,
     derive_keys,
+    derived_indexes,
     field_index,
     number_key,
     pack_keys,
     require_state,
-    text_index,
     unpack_keys,
     waiting_entry,
 )
@@ -61,6 +62,7 @@ from dgent.store.engine.check import check_commit, check_op, checked_declaration
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
 from dgent.store.engine.row import EncodedDatum, Row
+from dgent.system import collector
 
 MAX_OPS = 1_000_000
 _KEY = itemgetter(1)  # of an entry
@@ -78,13 +80,20 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 def prepare(commit: Commit) -> Prepared:
     """Refuse a commit that is wrong in itself and encode the rest, before the store is asked."""
+    check_commit(commit)
+    if len(commit.ops) < collector.LARGE:
+        return _prepare(commit)
+    with collector.pause(len(commit.ops)):
+        return _prepare(commit)
+
+
+def _prepare(commit: Commit) -> Prepared:
     drafts: list[EncodedDatum | None] = []
     size = 0
-    check_commit(commit)
     for op in commit.ops:
         check_op(op)
         if type(op) is Put:
-            made = rows.encode_datum(op.datum, commit.author, op.plain)
+            made = rows.encode_datum(op.datum, commit.author, op.plain, op.raw)
             size += len(made.data) + len(made.content or b"")
             drafts.append(made)
         else:
@@ -147,24 +156,14 @@ class _OpOutcome(msgspec.Struct, frozen=True, gc=False):
     code: int
 
 
-_NewRecord = tuple[EncodedDatum, SchemaState]
-
-
-class _Template(NamedTuple):
-    """The indexes of records with one schema and one set of tags."""
-
-    timed: tuple[int, ...]
-    author: int
-    fields: tuple[tuple[str, int], ...]
-
-
 class Ledger:
     """Commits against one kernel; used only inside a write transaction."""
 
     def __init__(self, kernel: Writing) -> None:
         self.kernel = kernel
-        self._templates: dict[tuple[str, str], _Template] = {}
+        self._templates: dict[tuple[str, str], Template] = {}
         self._generation = -1
+        self._appender = Appender(self)
         self.runs: dict[bytes, Any] = {}  # of text indexes, by their bytes, as far as they were made here
         self.merges: dict[Any, Any] = {}  # of runs of text indexes, worked out once for all their steps
 
@@ -195,77 +194,13 @@ class Ledger:
         Returns None if one of them is of another kind, or is to be refused; nothing is written then.
         """
         self._notice_changes()
-        found = self._find_new(group)
-        if found is None:
-            return None
-        now = clock.now_us()
-        entries: list[Entry] = []
-        done = [
-            self._append_new(prepared.commit, records, now, entries)
-            for prepared, records in zip(group, found, strict=True)
-        ]
-        self.kernel.add_entries(entries)
-        return done
-
-    def _append_new(
-        self, commit: Commit, records: Sequence[_NewRecord], now: int, entries: list[Entry]
-    ) -> Committed:
-        """Write a commit of new records, and add their entries to a list."""
-        kernel, tip = self.kernel, self.kernel.tip
-        seq = tip.seq = tip.seq + 1
-        at = tip.at = max(now if commit.at_us is None else commit.at_us, tip.at)
-        new: list[Row] = []
-        ops: list[LoggedOp] = []
-        for made, state in records:
-            tip.record_key += 1
-            rev = kernel.forgotten_rev(made.id) + 1
-            row = self._row(made, state, tip.record_key, rev, made.created_at, None)
-            keys = derive_keys(state, made.plain) if state.paths or state.refs else {}
-            entries += self._entries(row, made.tag_list, state, keys)
-            if state.text:
-                entries += self.note_text(row, state)
-            ops.append((PUT if state.feed else PUT | QUIET, row.record_key, rev))
-            new.append(row)
-        kernel.insert(new)
-        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
-        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
-        return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
-
-    def _find_new(self, group: Sequence[Prepared]) -> list[list[_NewRecord]] | None:
-        """Return the records of each commit, if all are new and nothing about them has to be decided."""
-        known: dict[tuple[str | None, str, int], SchemaState | None] = {}
-        found: list[list[_NewRecord]] = []
-        ids: list[str] = []
-        for prepared in group:
-            commit, records = prepared.commit, list[_NewRecord]()
-            if prepared.key is not None or commit.guard is not None or not commit.ops:
-                return None
-            for op, made in zip(commit.ops, prepared.drafts, strict=True):
-                if made is None or op.expect not in (None, 0) or reserved.may_be_of_room(made.id):
-                    return None
-                form = commit.room, made.schema, made.schema_version
-                state = known[form] if form in known else known.setdefault(form, self._usual_state(*form))
-                if state is None:
-                    return None
-                records.append((made, state))
-                ids.append(made.id)
-            found.append(records)
-        is_new = len(set(ids)) == len(ids) and self.kernel.are_new(ids)
-        return found if is_new else None
-
-    def _usual_state(self, room: str | None, schema: str, version: int) -> SchemaState | None:
-        """Return a schema with records of this version that the room may write; None if more is to ask."""
-        state = self.kernel.state(schema)
-        if state is None or version not in state.seen or (state.owner or room) != room:
-            return None
-        if state.owner is None and schema in reserved.OWNERS:
-            return None
-        return state if version == state.index_version or not (state.paths or state.refs) else None
+        return self._appender.put_together(group)
 
     def _notice_changes(self) -> None:
         """Drop cached templates when declarations or indexes have changed."""
         if self._generation != self.kernel.generation:
             self._templates.clear()
+            self._appender.forms.clear()
             self._generation = self.kernel.generation
 
     def _judge(self, op: Op, made: EncodedDatum | None, commit: Commit) -> _OpOutcome:
@@ -375,12 +310,14 @@ class Ledger:
         row, keys = self._row_for(op, made, head, state)
         quiet = 0 if state.feed else QUIET
         if head is None:
-            entries.extend(self._entries(row, made.tag_list, state, keys))
+            entries.extend(self.entries(row, made.tag_list, state, keys))
             fresh.append(row)
         else:
             self._replace(head, row, state, keys, made.tag_list)
-        if state.text or (head is not None and head.schema != row.schema):
-            entries += self.note_texts(head, row)
+        if head is not None and head.schema != row.schema:
+            entries += self.note_change(head, row)
+        elif state.text or state.vector:
+            entries += self.note_version(row, state)
         if row.field_keys == EMPTY and row.field_keys is not None:
             self.kernel.mark_unindexed(state.number, row.record_key, True)
         return row, quiet
@@ -444,7 +381,7 @@ class Ledger:
         self, head: Row, row: Row, state: SchemaState, keys: FieldKeys, tags: tuple[str, ...]
     ) -> None:
         kernel = self.kernel
-        new = set(self._entries(row, tags, state, keys))
+        new = set(self.entries(row, tags, state, keys))
         self.change_entries(set(self.entries_of(head)) if head.live else set(), new)
         self._keep(head, row)
         if head.field_keys == EMPTY and head.live:
@@ -470,8 +407,8 @@ class Ledger:
         )
         self._keep(head, tombstone)
         kernel.replace(tombstone)
-        if state is not None and state.text:
-            kernel.add_entries(self.note_text(tombstone, state))
+        if state is not None:
+            kernel.add_entries(self.note_version(tombstone, state))
         return tombstone, 0 if state is None or state.feed else QUIET
 
     def _keep(self, head: Row, newer: Row) -> None:
@@ -497,18 +434,18 @@ class Ledger:
         if not all(map(_KEY, gone)) or not all(map(_KEY, came)):  # only those by tag or schema have no key
             kernel.notice_tags(old & new)
 
-    def note_texts(self, head: Row | None, row: Row) -> list[Entry]:
-        """Return entries for a version that waits for the text index of its schema, or left another one."""
+    def note_change(self, head: Row | None, row: Row) -> list[Entry]:
+        """Return entries for a version that waits for texts or vectors of its schema, or left another one."""
         numbers = {row.schema} if head is None else {head.schema, row.schema}
         states = [self.kernel.state(self.kernel.name(number)) for number in sorted(numbers)]
-        return [entry for state in states if state is not None for entry in self.note_text(row, state)]
+        return [entry for state in states if state is not None for entry in self.note_version(row, state)]
 
-    def note_text(self, row: Row, state: SchemaState) -> list[Entry]:
-        """Return the entry that says that a version waits for a text index."""
-        if not state.text:
-            return []
-        index = self.kernel.make_index(text_index(state))
-        return [waiting_entry(index, row.rev, row.created_at, row.record_key)]
+    def note_version(self, row: Row, state: SchemaState) -> list[Entry]:
+        """Return the entries that say that a version waits for indexes of texts or vectors."""
+        return [
+            waiting_entry(self.kernel.make_index(name), row.rev, row.created_at, row.record_key)
+            for name in derived_indexes(state)
+        ]
 
     def _state_for(self, made: EncodedDatum) -> SchemaState:
         state = self.kernel.state(made.schema)
@@ -534,12 +471,11 @@ class Ledger:
         except rows.DAMAGE:
             # Its data no longer gives its index entries; scanning all entries does.
             return self.kernel.entries_at(row.record_key)
-        return self._entries(row, tags, state, keys)
+        return self.entries(row, tags, state, keys)
 
-    def _entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
-        template = self._templates.get((state.name, row.tags))
-        if template is None:
-            template = self._template(state, row.tags, tags)
+    def entries(self, row: Row, tags: tuple[str, ...], state: SchemaState, keys: FieldKeys) -> list[Entry]:
+        """Return the entries of a row with some tags and index keys."""
+        template = self.template(state, row.tags, tags)
         created_at, record_key = row.created_at, row.record_key
         entries = [(ix, b"", created_at, record_key) for ix in template.timed]
         if row.author != state.usual_author:
@@ -563,7 +499,11 @@ class Ledger:
             entries.append((make_index(IndexName(0, 0, "", PARENT)), key, created_at, record_key))
         return entries
 
-    def _template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> _Template:
+    def template(self, state: SchemaState, text: str, tags: tuple[str, ...]) -> Template:
+        """Return the indexes of records with a schema and some tags."""
+        template = self._templates.get((state.name, text))
+        if template is not None:
+            return template
         make_index, number, index_version = self.kernel.make_index, state.number, state.index_version
         timed = [make_index(IndexName(number, 0, "", ""))]
         timed += [make_index(IndexName(number, 0, tag, "")) for tag in tags]
@@ -571,7 +511,7 @@ class Ledger:
         if state.refs:
             fields.append((REF, make_index(IndexName(number, index_version, "", REF))))
         author = make_index(IndexName(number, 0, "", AUTHOR))
-        template = _Template(tuple(timed), author, tuple(fields))
+        template = Template(tuple(timed), author, tuple(fields))
         if len(self._templates) > 4096:
             self._templates.clear()
         self._templates[(state.name, text)] = template
@@ -621,6 +561,8 @@ class Ledger:
         if new != state or kernel.state(wanted.name) is None:
             kernel.set_state(new)
             self._templates.clear()
+        for name in derived_indexes(new) if new.fill is not None else ():
+            kernel.make_index(name)  # a search looks at old records before any of them is noted
         disputed = state.index_version == wanted.version and state.digest != wanted.digest
         return Declared(new.fill is not None or new.stale, disputed)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from dgent.errors import Busy
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Page, View
+from dgent.search.wanted import Wanted
+from dgent.store.backend import NONE_OWN, OwnVersions, Page, SearchPage, View
 from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of
+from dgent.store.engine.errors import TooLong
 from dgent.store.engine.kernel import Reading
 
 R = TypeVar("R")
@@ -66,6 +68,34 @@ class EmbeddedBackend(KernelBackend):
         """Return the page if it is short, else the plan for reading it on another thread."""
         reading.refresh()
         return read.try_query(reading, query, view, self.epoch, INLINE_ROWS)
+
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
+        """Return the matching records that have some of the words; few are looked for on this thread."""
+        short = limit <= INLINE_ROWS and as_of is None and not own
+        if short and not wanted.phrases and not query.narrows:
+
+            def work(reading: Reading) -> SearchPage | None:
+                try:
+                    return self._search(reading, wanted, query, view, limit, among=among, short=True)
+                except TooLong:
+                    return None
+
+            try:
+                tried = self._read_now(work)
+            except Busy:
+                tried = None  # the read below waits on another thread
+            if tried is not None:
+                return tried
+        return await super().search(wanted, query, view, limit, as_of, own, among)
 
 
 async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from heapq import nsmallest
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
 
 from dgent.errors import Corrupt
 from dgent.search import postings
-from dgent.search.run import MAX_COUNT, Run, make_run
+from dgent.search.postings import Postings
+from dgent.search.record import Words
+from dgent.search.run import MAX_COUNT, Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
 from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, find_waiting_entry, text_index
@@ -30,7 +32,6 @@ from dgent.store.engine.text import (
     TextIndex,
     TextStats,
     WaitingRecord,
-    Words,
     find_waiting,
     open_index,
     run_name,
@@ -39,11 +40,18 @@ from dgent.store.engine.text import (
 if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger
 
-RUN_RECORDS = 64  # so many records become a run in one write
+RUN_RECORDS = 128  # so many records become a run in one write
+RUN_WORDS = 50_000  # or fewer whose texts have so many words
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
-MERGE_RUNS = 32  # when there are so many runs, these are merged
-MERGE_WORDS = 200  # the pages of so many words are changed in one write
+MERGE_RUNS = 16  # when there are so many runs, these are merged
+MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
+MERGE_BYTES = 16_000_000  # or those that have so many bytes
+MERGE_WORDS = 400  # the pages of so many words are changed in one write
+MERGE_POSTINGS = 10_000  # or those that so many records are added to
+DOCS = 2_000  # so many records are noted in one write as being in the pages
 STALE_BATCH = 20_000
+
+END = "\U0010ffff"  # after all words: what follows says of how many records the merge is noted
 
 _words = msgspec.msgpack.Decoder(list[str])
 
@@ -54,18 +62,24 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View) -> bool:
     if index is None:
         return False
     stats = index.stats()
-    if stats.merging or len(stats.runs) >= MERGE_RUNS:
-        _merge_step(ledger, index, stats, view)
-        return True
-    waiting = find_waiting(ledger.kernel, index.index, RUN_RECORDS)
-    if view.version(state.name) != state.index_version:
-        # What the texts of other versions are, a program says that knows the schema.
-        own = state.index_version
-        waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
-    if len(waiting) < RUN_LEAST:
-        return False
-    ledger.runs |= [write_run(ledger.kernel, index, stats, waiting, view)]
+    if not stats.merging and not _has_many_runs(ledger, stats):
+        waiting = find_waiting(ledger.kernel, index.index, RUN_RECORDS)
+        if view.version(state.name) != state.index_version:
+            # What the texts of other versions are, a program says that knows the schema.
+            own = state.index_version
+            waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
+        if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else RUN_RECORDS):
+            ledger.runs |= [write_run(ledger.kernel, index, stats, waiting, view)]
+            return True
+        if len(stats.runs) < MERGE_RUNS:
+            return False
+    _merge_step(ledger, index, stats, view)
     return True
+
+
+def _has_many_runs(ledger: Ledger, stats: TextStats) -> bool:
+    """Check whether runs are to be merged even though more will follow."""
+    return len(stats.runs) >= MERGE_LATER or sum(map(len, ledger.runs)) >= MERGE_BYTES
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -80,15 +94,20 @@ def write_run(
     docs: list[tuple[int, int, TextDoc]] = []
     entries: list[Entry] = []
     size = stats.size
+    left = RUN_WORDS
     for record_key, (row, keys) in waiting.items():
+        if left < 0:
+            break
         words = index.words(row, view)
+        left -= 0 if words is None else max(words.size, len(words.counts))
         old = known.get(record_key, TextDoc(0, 0, 0, None))
         rev, length = (0, 0) if words is None else (row.rev, words.size)
         records.append((record_key, rev, {} if words is None else words.counts, length))
         docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
         size += length - old.size
         entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
-    count = stats.records - _count_there(known.values()) + _count_there(doc for _, _, doc in docs)
+    before = (known[key] for _, key, _ in docs if key in known)
+    count = stats.records - _count_there(before) + _count_there(doc for _, _, doc in docs)
     number = stats.last_run + 1
     run = make_run(records)
     raw = run.pack()
@@ -110,32 +129,17 @@ def _write_stats(kernel: Writing, index: TextIndex, stats: TextStats) -> None:
 # -- merging ------------------------------------------------------------------------------
 
 
-class _Merge(NamedTuple):
-    """A merge of runs: the newest run of each record, and the words that records lose in the pages."""
+class _Merge:
+    """A merge of runs: all their words, and those that records lose in the pages."""
 
-    runs: Sequence[Run]
-    newest: dict[int, Run]
-    lost: dict[str, list[int]]
-    unknown: frozenset[int]  # records whose words in the pages nobody can tell
+    def __init__(self, runs: RunSet, lost: dict[str, list[int]], unknown: Collection[int]) -> None:
+        self.runs, self.lost = runs, lost
+        self.unknown = unknown  # records whose words in the pages nobody can tell
+        self._words = sorted(set(lost).union(*(run.words for run in runs.runs)))
 
-    def next_words(self, done: str) -> list[str]:
-        """Return the next words to merge, after the last one that was."""
-        some: set[str] = set()
-        for run in self.runs:
-            at = bisect_right(run.names, done)
-            some.update(run.names[at : at + MERGE_WORDS])
-        some.update(word for word in self.lost if word > done)
-        return nsmallest(MERGE_WORDS, some)
-
-    def changes(self, word: str) -> postings.Changes:
-        """Return the changes of the records of a word."""
-        found: postings.Changes = dict.fromkeys(self.lost.get(word, ()))
-        for run in self.runs:
-            if word in run.words:
-                for key, count, size in run.find(word):
-                    if self.newest[key] is run:
-                        found[key] = count, size
-        return found
+    def next_words(self, done: str) -> Iterator[str]:
+        """Yield the words to merge after the last one that was."""
+        return islice(self._words, bisect_right(self._words, done), None)
 
 
 def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) -> None:
@@ -152,15 +156,40 @@ def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) 
         if merge.unknown:
             _forget_pages(kernel, index, merge.unknown)
             stats = stats._replace(done="")
-    some = merge.next_words(stats.done)
-    if some:
-        _write_pages(kernel, index.index, {word: merge.changes(word) for word in some})
-        _write_stats(kernel, index, stats._replace(merging=until, done=some[-1]))
+    done = stats.done if stats.done >= END else _merge_words(kernel, index.index, merge, stats.done)
+    if done < END:
+        _write_stats(kernel, index, stats._replace(merging=until, done=done))
         return
-    _end_merge(kernel, index, merge)
+    noted = _note_merged(kernel, index, merge, int(done[1:] or 0))
+    if noted < len(merge.runs.newest):
+        _write_stats(kernel, index, stats._replace(merging=until, done=f"{END}{noted}"))
+        return
     kernel.drop_text_pages([(index.index, run_name(n), 0) for n in range(stats.merged + 1, until + 1)])
     _write_stats(kernel, index, stats._replace(merged=until, merging=0, done=""))
     ledger.merges = {}
+
+
+def _merge_words(kernel: Writing, index: int, merge: _Merge, done: str) -> str:
+    """Merge some words into their pages, and return the last of them; END if there were no more."""
+    added: dict[bytes, Postings] = {}
+    changed: dict[bytes, postings.Changes] = {}
+    count = 0
+    last = END
+    for word in islice(merge.next_words(done), MERGE_WORDS):
+        found = merge.runs.find(word)
+        if word not in merge.lost and found.is_ordered:
+            added[word.encode()] = found
+        else:
+            changes: postings.Changes = dict.fromkeys(merge.lost.get(word, ()))
+            changes |= {key: (count, size) for key, count, size in zip(*found, strict=True)}
+            changed[word.encode()] = dict(sorted(changes.items()))
+        last = word
+        count += len(found.keys)
+        if count >= MERGE_POSTINGS:
+            break
+    changed |= _append_to_pages(kernel, index, added)
+    _change_pages(kernel, index, changed)
+    return last
 
 
 def _forget_pages(kernel: Writing, index: TextIndex, record_keys: Collection[int]) -> None:
@@ -173,18 +202,25 @@ def _forget_pages(kernel: Writing, index: TextIndex, record_keys: Collection[int
 
 
 def _plan_merge(kernel: Writing, index: TextIndex, runs: Sequence[Run], view: View) -> _Merge:
-    newest = {key: run for run in runs for key in run.keys}
-    docs = kernel.text_docs(index.index, newest)
+    merged = RunSet(runs)
+    newest = merged.newest
+    # Of first versions nothing older is in the pages.
+    docs = kernel.text_docs(
+        index.index, [key for key, run in newest.items() if run.revs[run.places[key]] != 1]
+    )
     lost: dict[str, list[int]] = {}
     unknown: set[int] = set()
     for key, doc in docs.items():
-        words = _page_words(kernel, index, key, doc, view) if doc.page_rev else ()
+        run = newest[key]
+        if doc.page_rev in (0, run.revs[run.places[key]]):  # not in the pages, or noted as merged already
+            continue
+        words = _page_words(kernel, index, key, doc, view)
         if words is None:
             unknown.add(key)
-        elif words:
-            for word in set(words).difference(newest[key].by_record[key]):
+        else:
+            for word in set(words).difference(run.by_record[key]):
                 lost.setdefault(word, []).append(key)
-    return _Merge(runs, newest, lost, frozenset(unknown))
+    return _Merge(merged, lost, unknown)
 
 
 def _page_words(
@@ -199,12 +235,13 @@ def _page_words(
     return None if found is None else found.counts.keys()
 
 
-def _end_merge(kernel: Writing, index: TextIndex, merge: _Merge) -> None:
-    """Note which versions the pages have now."""
-    docs = kernel.text_docs(index.index, merge.newest)
+def _note_merged(kernel: Writing, index: TextIndex, merge: _Merge, done: int) -> int:
+    """Note of some more records which versions the pages have now; return of how many that is known."""
+    some = list(islice(merge.runs.newest.items(), done, done + DOCS))
+    docs = kernel.text_docs(index.index, [key for key, _ in some])
     kept: list[tuple[int, int, TextDoc]] = []
     gone: list[tuple[int, int]] = []
-    for key, run in merge.newest.items():
+    for key, run in some:
         rev = run.revs[run.places[key]]
         doc = docs.get(key, TextDoc(0, 0, 0, None))
         if rev or doc.rev:
@@ -215,12 +252,33 @@ def _end_merge(kernel: Writing, index: TextIndex, merge: _Merge) -> None:
             gone.append((index.index, key))
     kernel.put_text_docs(kept)
     kernel.drop_text_docs(gone)
+    return done + len(some)
 
 
-def _write_pages(kernel: Writing, index: int, changes: Mapping[str, postings.Changes]) -> None:
+def _append_to_pages(
+    kernel: Writing, index: int, added: Mapping[bytes, Postings]
+) -> dict[bytes, postings.Changes]:
+    """Add newer records to the last pages of words; return the words whose records are not all newer."""
+    asked = [(word, found.keys[0]) for word, found in added.items() if found.keys]
+    last = kernel.find_text_pages(index, asked)
+    made: list[tuple[int, bytes, int, bytes]] = []
+    others: dict[bytes, postings.Changes] = {}
+    for word, key in asked:
+        at, found = last.get(word), added[word]
+        page = None if at is None else postings.unpack(at.first, at.body)
+        if page is None or (at is not None and at.until is None and page.keys[-1] < key):
+            made += [(index, word, *postings.pack(each)) for each in postings.extend(page, found)]
+        else:
+            others[word] = {key: (count, size) for key, count, size in zip(*found, strict=True)}
+    kernel.put_text_pages(made)
+    return others
+
+
+def _change_pages(kernel: Writing, index: int, changes: Mapping[bytes, postings.Changes]) -> None:
+    """Change records in the pages of words; those of each word are in order."""
     made: list[tuple[int, bytes, int, bytes]] = []
     gone: list[tuple[int, bytes, int]] = []
-    left = {word.encode(): dict(sorted(some.items())) for word, some in changes.items() if some}
+    left = {word: some for word, some in changes.items() if some}
     while left:
         found = kernel.find_text_pages(index, [(word, next(iter(some))) for word, some in left.items()])
         later: dict[bytes, postings.Changes] = {}
@@ -286,7 +344,9 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
     if known:
         count = stats.records - _count_there(known.values())
         size = stats.size - sum(doc.size for doc in known.values())
-        _write_stats(kernel, index, stats._replace(records=count, size=size, erased=stats.erased + 1))
+        done = stats.done[:1] if stats.done >= END else stats.done  # the runs are shorter now
+        stats = stats._replace(records=count, size=size, erased=stats.erased + 1, done=done)
+        _write_stats(kernel, index, stats)
         kernel.drop_text_docs([(index.index, record_key) for record_key in known])
 
 
@@ -380,4 +440,4 @@ def mend(ledger: Ledger, schema: str, wrong: set[int] | None) -> None:
         return
     erase_texts(kernel, state, wrong)
     rows = [row for row in map(kernel.row, sorted(wrong)) if row is not None]
-    kernel.add_entries([entry for row in rows for entry in ledger.note_texts(None, row)])
+    kernel.add_entries([entry for row in rows for entry in ledger.note_change(None, row)])

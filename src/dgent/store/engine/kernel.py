@@ -10,13 +10,15 @@ them. In the tables these and some other columns have shorter names (`columns_of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState, TailRecord
 from dgent.store.engine.row import Brief, Row
+
+R = TypeVar("R")
 
 PUT, DELETE, SAME, FORGET = 1, 0, 2, 3
 QUIET = 8  # added to an op's code when its schema stays off the feed
@@ -77,6 +79,27 @@ class TextDoc(NamedTuple):
     size: int
     page_rev: int
     words: bytes | None
+
+
+class VectorDoc(NamedTuple):
+    """The entry of a record in a vector index: the slot of its row, the version, the digest of its source.
+
+    The digest is empty if the record has no vector any more.
+    """
+
+    slot: int
+    rev: int
+    digest: bytes
+
+
+class VectorRow(NamedTuple):
+    """A row of a vector index: its slot, its record, the version, the digest, and the vector as stored."""
+
+    slot: int
+    record_key: int
+    rev: int
+    digest: bytes
+    body: bytes
 
 
 class IndexScan(NamedTuple):
@@ -199,6 +222,10 @@ class Reading(Protocol):
         """Return the creation time of the entry after the first `count` of each bare scan; None: no more."""
         ...
 
+    def positions(self, scans: Sequence[IndexScan], descending: bool, limit: int) -> list[list[Position]]:
+        """Return the first entries of each of some bare scans, from the index alone."""
+        ...
+
     def fetch_id(self, id: str) -> Sequence[tuple[Any, ...]]:
         """Return the live version of a record as a plain tuple in the layout of Brief, or nothing."""
         ...
@@ -262,12 +289,34 @@ class Reading(Protocol):
         """Return for each word and record key the page that the record is in or would be in, if any."""
         ...
 
-    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
-        """Return all pages of the words from `low` to before `high`, in order: word, first key, bytes."""
+    def text_pages(
+        self, index: int, low: bytes, high: bytes, limit: int | None = None
+    ) -> Iterable[tuple[bytes, int, bytes]]:
+        """Return the pages of the words from `low` to before `high`, in order: word, first key, bytes."""
         ...
 
     def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
         """Return how records are in a text index, as far as they are; None asks for all of them."""
+        ...
+
+    def find_keys(self, scan: IndexScan, limit: int) -> list[int]:
+        """Return the keys of some records in a scan, in any order, from the indexes alone."""
+        ...
+
+    def vector_bodies(self, index: int, slots: Sequence[int]) -> Sequence[tuple[int, bytes]]:
+        """Return the vectors at some slots of a vector index, as far as they are there, in any order."""
+        ...
+
+    def vectors_after(self, index: int, slot: int, limit: int) -> list[VectorRow]:
+        """Return the next rows of a vector index after a slot, in order."""
+        ...
+
+    def vector_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, VectorDoc]:
+        """Return how records are in a vector index, as far as they are; None asks for all of them."""
+        ...
+
+    def calculate(self, work: Callable[[], R]) -> R:
+        """Run work that takes long and does not touch the store, where it blocks nobody."""
         ...
 
 
@@ -328,6 +377,10 @@ class Writing(Reading, Protocol):
         """Add entries to indexes."""
         ...
 
+    def add_records(self, records: Sequence[TailRecord]) -> None:
+        """Add the entries of new records to indexes."""
+        ...
+
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         """Remove entries from indexes."""
         ...
@@ -346,6 +399,14 @@ class Writing(Reading, Protocol):
 
     def drop_text_docs(self, docs: Sequence[tuple[int, int]]) -> None:
         """Note that a text index does not have some records."""
+        ...
+
+    def put_vectors(self, index: int, rows: Sequence[VectorRow]) -> None:
+        """Write rows of a vector index, in place of those that their records have."""
+        ...
+
+    def drop_vectors(self, index: int, record_keys: Sequence[int]) -> None:
+        """Remove the rows that some records have in a vector index."""
         ...
 
     def notice_tags(self, entries: Iterable[Entry]) -> None:

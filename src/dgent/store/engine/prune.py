@@ -9,10 +9,11 @@ import msgspec
 from dgent import clock
 from dgent.errors import Denied
 from dgent.store.backend import EVERY_ROOM, KINDS, Keep, View
-from dgent.store.engine import fold
+from dgent.store.engine import fold, vector_fold
 from dgent.store.engine.catalog import (
     EMPTY,
     TEXT,
+    VECTOR,
     Entry,
     IndexName,
     SchemaState,
@@ -67,7 +68,9 @@ def erase_rows(ledger: Ledger, rows: Sequence[Row]) -> int:
     entries = [entry for row in rows if row.live for entry in ledger.entries_of(row)]
     gone = {row.record_key for row in rows}
     for schema in schemas:
-        fold.erase_texts(kernel, require_state(kernel.state(kernel.name(schema))), gone)
+        state = require_state(kernel.state(kernel.name(schema)))
+        fold.erase_texts(kernel, state, gone)
+        vector_fold.erase_vectors(kernel, state, gone)
     versions = kernel.erase(rows, _commits_about(kernel, {row.record_key for row in rows}), kernel.tip.seq)
     kernel.remove_entries(entries)
     for row in rows:
@@ -177,6 +180,8 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
         return _fill_batch(ledger, state, view)
     if state.text and fold.fold_step(ledger, state, view):
         return True
+    if state.vector and vector_fold.fold_step(ledger, state):
+        return True
     if state.stale:
         more = kernel.drop_indexes(state.number, lambda name: is_declared(state, name), STALE_BATCH)
         if not more:
@@ -200,8 +205,7 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
     entries: list[Entry] = []
     for row in batch:
         entries.extend(_fill_row(ledger, state, row, view))
-        if TEXT not in state.ready:
-            entries.extend(ledger.note_text(row, state))
+        entries.extend(_note_missing(ledger, state, row))
     kernel.add_entries(sorted(entries))
     done = len(batch) < FILL_BATCH
     kernel.set_state(
@@ -212,6 +216,16 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
         )
     )
     return not done or state.stale
+
+
+def _note_missing(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
+    """Return entries that say that a version waits for those indexes of texts or vectors that are new."""
+    waiting = msgspec.structs.replace(
+        state,
+        text=() if TEXT in state.ready else state.text,
+        vector=None if VECTOR in state.ready else state.vector,
+    )
+    return ledger.note_version(row, waiting)
 
 
 def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[Entry]:

@@ -6,7 +6,7 @@ import base64
 import heapq
 import struct
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ import msgspec
 
 from dgent import clock, codec, ids
 from dgent.errors import Corrupt, CursorInvalid, HistoryGone, QueryError
-from dgent.model import order
+from dgent.model import order, reserved
 from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query, update_key, update_time
@@ -504,7 +504,8 @@ def _rows_beside(reading: Reading, q: Query, view: View, plan: Plan, as_of: int 
     if as_of is not None:
         past_only = isinstance(view, PartView) and view.gone
         rows = [] if past_only else [row for row in rows if row.seq <= as_of]
-        rows += _rows_at(reading, q, view, as_of)
+        asked = None if q.schema is None else (q.schema,)
+        rows += [row for row in find_changed(reading, asked, view, as_of).values() if row is not None]
     return rows if q.content else [row._replace(content=None) for row in rows]
 
 
@@ -741,27 +742,35 @@ def _past_start(q: Query, found: Iterable[Found], start: Cursor | None) -> Itera
     return (each for each in found if each[:3] > after)
 
 
-def _rows_at(reading: Reading, q: Query, view: View, as_of: int) -> list[Row]:
-    """Return the rows, as of a seq, of every record that changed after it and can be in the answer."""
+def find_changed(
+    reading: Reading, schemas: Collection[str] | None, view: View, as_of: int
+) -> dict[int, Row | None]:
+    """Return the rows, as of a seq, of every record that changed after it and can be in the answer.
+
+    None stands for one that was not live then. What follows from other records has no past: it never was.
+    Raises HistoryGone for a pruned version, of one of the schemas if these are given.
+    """
     touched = {record_key for logged in reading.log(as_of, None) for _, record_key, _ in logged.ops}
-    found = []
+    found: dict[int, Row | None] = {}
     for record_key in touched:
         head = reading.row(record_key)
         if head is None or head.seq <= as_of:
+            continue
+        if reading.name(head.schema) in reserved.DERIVED:
+            found[record_key] = None
             continue
         try:
             row, gone = version_at(reading, head, as_of), False
         except HistoryGone:
             if isinstance(view, PartView):
                 row, gone = _next_kept(reading, head), True
-            elif q.schema is None or _was_of(reading, head, q.schema):
+            elif schemas is None or _was_of(reading, head, schemas):
                 raise
             else:
                 continue
         if isinstance(view, PartView) and gone != view.gone:
             continue
-        if row is not None and row.live:
-            found.append(row)
+        found[record_key] = row if row is not None and row.live else None
     return found
 
 
@@ -771,9 +780,9 @@ def _next_kept(reading: Reading, head: Row) -> Row | None:
     return next((row for row in (*kept, head) if row is not None and row.live), None)
 
 
-def _was_of(reading: Reading, head: Row, schema: str) -> bool:
-    """Return whether any kept version of a record is of a schema."""
-    return any(reading.name(row.schema) == schema for row in (head, *reading.past(head.record_key)))
+def _was_of(reading: Reading, head: Row, schemas: Collection[str]) -> bool:
+    """Return whether any kept version of a record is of one of some schemas."""
+    return any(reading.name(row.schema) in schemas for row in (head, *reading.past(head.record_key)))
 
 
 # -- references ---------------------------------------------------------------------------

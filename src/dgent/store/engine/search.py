@@ -2,66 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import nlargest
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence, Set
+from operator import add
 from typing import NamedTuple
 
-from dgent.search import postings
-from dgent.search.run import MAX_COUNT, Run
-from dgent.search.score import encode_length, idf, norms, saturate
+from dgent.model.datum import Datum
+from dgent.search.postings import Postings, unpack_all
+from dgent.search.rank import Ranked, Ranking
+from dgent.search.record import Words
+from dgent.search.run import MAX_COUNT, Run, RunSet
+from dgent.search.score import encode_length, norms
 from dgent.search.wanted import Prefix, Wanted, has_phrases
 from dgent.store.backend import View
+from dgent.store.engine.catalog import TEXT
+from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
-from dgent.store.engine.row import Row
-from dgent.store.engine.text import TextIndex, TextStats, Words, find_waiting
+from dgent.store.engine.override import NO_OVERRIDES, Overrides
+from dgent.store.engine.row import datum_of
+from dgent.store.engine.text import TextIndex, TextStats, find_unfilled, find_waiting
 
-_Postings = dict[int, tuple[int, int]]
-"""How often each record has a word, and its length byte, by record key."""
-
-Kept = dict[tuple[int, int, int], Words | Run]
+Kept = dict[tuple[int, ...], Words | Run | RunSet]
 """Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus."""
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 _MOST_KEPT = 4 * MANY_WAITING
-_FEW = 64
+_SHORT_WAITING = 64  # a short search looks at fewer records, and reads at most so many pages
+_SHORT_PAGES = 24
+_SHIFTED = tuple(count << 8 for count in range(256))
+_ROWS = 256  # that are read at once
+_MORE = 16
 
 
 class TextHit(NamedTuple):
     """A record that a search found: its score, and the part of each word in that."""
 
+    record_key: int
     score: float
-    row: Row
+    datum: Datum
     parts: dict[str, float]
 
 
 class _Source:
-    """One of the indexes that are searched: what waits for it, and its runs, the newest first."""
+    """One of the indexes that are searched: what waits for it, and its runs.
 
-    def __init__(self, index: TextIndex, view: View, kept: Kept) -> None:
+    `fresh` are the words of the versions that are looked at themselves: those that wait, and overrides.
+    """
+
+    def __init__(self, index: TextIndex, view: View, kept: Kept, overrides: Overrides, short: bool) -> None:
         self.index = index
+        self._most_pages = _SHORT_PAGES if short else None
         stats = index.stats()
-        self.runs = self._read_runs(stats, kept)[::-1]
-        self.waiting = find_waiting(index.reading, index.index, MANY_WAITING, newest=True)
-        self.fresh = self._read_waiting(view, kept)
-        self.hidden = self.waiting.keys() | {key for run in self.runs for key in run.keys}
-        old = index.reading.text_docs(index.index, self.waiting).values()
+        self.runs = self._read_runs(stats, kept)
+        most = min(_SHORT_WAITING, MANY_WAITING) if short else MANY_WAITING
+        unfilled = find_unfilled(index.reading, index.state, most)
+        waiting = find_waiting(index.reading, index.index, most, newest=True)
+        self.cut = max(len(unfilled), sum(len(each.keys) for each in waiting.values())) >= most
+        if short and self.cut:
+            raise TooLong
+        self.waiting = unfilled | waiting
+        self.fresh = self._read_waiting(view, kept, overrides) | self._read_overrides(view, overrides)
+        self.looked_at = self.waiting.keys() | overrides.keys()
+        self.hidden = self.runs.keys.union(self.looked_at) if self.looked_at else self.runs.keys
+        self._first_hidden = min((self.runs.first, *self.looked_at))
+        known = index.reading.text_docs(index.index, self.looked_at) if self.looked_at else {}
+        old = known.values()
         self.records = stats.records - sum(1 for doc in old if doc.rev) + len(self.fresh)
         self.size = stats.size - sum(doc.size for doc in old)
         self.size += sum(words.size for words in self.fresh.values())
 
-    def _read_runs(self, stats: TextStats, kept: Kept) -> list[Run]:
-        """Return the runs that are not merged yet, the oldest first; only erasing changes one."""
-        names = [(self.index.index, -number, stats.erased) for number in stats.runs]
-        missing = [name for name in names if name not in kept]
-        found = dict(zip(missing, self.index.runs([-number for _, number, _ in missing]), strict=True))
-        kept.update(found)
-        return [run for name in names if isinstance(run := found.get(name) or kept[name], Run)]
+    def _read_runs(self, stats: TextStats, kept: Kept) -> RunSet:
+        """Return the runs that are not merged yet; only erasing changes one."""
+        of_all = self.index.index, stats.merged, stats.last_run, stats.erased
+        runs = kept.get(of_all)
+        if not isinstance(runs, RunSet):
+            names = [(self.index.index, -number, stats.erased) for number in stats.runs]
+            missing = [name for name in names if name not in kept]
+            if missing and self._most_pages is not None:
+                raise TooLong
+            kept.update(zip(missing, self.index.runs([-number for _, number, _ in missing]), strict=True))
+            every = (kept[name] for name in names)
+            runs = kept[of_all] = RunSet([run for run in every if isinstance(run, Run)])
+        return runs
 
-    def _read_waiting(self, view: View, kept: Kept) -> dict[int, Words]:
+    def _read_overrides(self, view: View, overrides: Overrides) -> dict[int, Words]:
+        """Return the words of overrides that are records of this index."""
+        versions = ((key, datum) for key, datum in overrides.items() if datum is not None)
+        words = ((key, self.index.words_of(datum, view)) for key, datum in versions)
+        return {key: found for key, found in words if found is not None}
+
+    def _read_waiting(self, view: View, kept: Kept, overrides: Overrides) -> dict[int, Words]:
         """Return the words of the records that wait; they are kept, since a search is seldom the only one."""
         found: dict[int, Words] = {}
         for record_key, (row, _) in self.waiting.items():
+            if record_key in overrides:
+                continue
             name = self.index.index, record_key, row.rev
             words = kept.get(name) or self.index.words(row, view)
             if isinstance(words, Words):
@@ -70,115 +104,158 @@ class _Source:
                     kept[name] = words
         return found
 
-    def find(self, prefix: Prefix, word: str | None, having: _Postings) -> None:
-        """Add the records that have a word, or one of the words with a beginning."""
-        for key, words in self.fresh.items():
-            uses = words.counts.get(word, 0) if word is not None else _count_fitting(words, prefix)
-            if uses:
-                having[key] = min(uses, MAX_COUNT), encode_length(words.size)
-        seen = set(self.waiting)
-        for run in self.runs:
-            for each in (word,) if word is not None else filter(prefix.fits, run.words):
-                for key, count, size in run.find(each):
-                    if key not in seen:
-                        _add(having, key, count, size)
-            seen.update(run.keys)
-        hidden = self.hidden
-        for begin, end in _ranges(prefix, word):
-            for _, first, raw in self.index.reading.text_pages(self.index.index, begin, end):
-                page = postings.unpack(first, raw)
-                for key, count, size in zip(page.keys, page.counts, page.sizes, strict=True):
-                    if key not in hidden:
-                        _add(having, key, count, size)
+    def find(self, word: str) -> Iterator[Postings]:
+        """Yield the records that have a word."""
+        yield _columns(
+            (key, min(uses, MAX_COUNT), encode_length(words.size))
+            for key, words in self.fresh.items()
+            if (uses := words.counts.get(word, 0))
+        )
+        yield _leave_out(self.looked_at, self.runs.find(word)).sort()
+        yield self._read_pages(word.encode(), word.encode() + b"\0")
+
+    def find_begun(self, prefix: Prefix) -> Iterator[Postings]:
+        """Yield the records that have words with a beginning, once for each of these."""
+        yield _columns(
+            (key, uses, encode_length(words.size))
+            for key, words in self.fresh.items()
+            if (uses := min(_count_fitting(words, prefix), MAX_COUNT))
+        )
+        stems = [stem for stem in sorted(prefix.stems) if not stem.startswith(prefix.text)]
+        fitting = {word for run in self.runs.runs for word in run.find_begun(prefix.text)}
+        for word in fitting.union(stems):
+            yield _leave_out(self.looked_at, self.runs.find(word))
+        yield self._read_pages(prefix.text.encode(), prefix.text.encode() + b"\xff")
+        for stem in stems:
+            yield self._read_pages(stem.encode(), stem.encode() + b"\0")
+
+    def _read_pages(self, low: bytes, high: bytes) -> Postings:
+        limit = None if self._most_pages is None else self._most_pages + 1
+        pages = [page[1:] for page in self.index.reading.text_pages(self.index.index, low, high, limit)]
+        if self._most_pages is not None:
+            self._most_pages -= len(pages)
+            if self._most_pages < 0:
+                raise TooLong
+        found = unpack_all(pages)
+        if found.keys and high == low + b"\0" and found.keys[-1] < self._first_hidden:
+            return found  # records in runs are mostly newer than all in pages
+        return _leave_out(self.hidden, found)
 
 
-def _add(having: _Postings, key: int, count: int, size: int) -> None:
-    before = having.get(key)
-    having[key] = (count if before is None else min(count + before[0], MAX_COUNT)), size
+def _leave_out(record_keys: Set[int], found: Postings) -> Postings:
+    """Return postings without those of some records."""
+    if not record_keys or record_keys.isdisjoint(found.keys):
+        return found
+    return found.select(key not in record_keys for key in found.keys)
+
+
+def _columns(found: Iterable[tuple[int, int, int]]) -> Postings:
+    keys, counts, sizes = zip(*found, strict=True) if (found := sorted(found)) else ((), (), ())
+    return Postings(list(keys), bytes(counts), bytes(sizes))
+
+
+def _sum_up(found: Iterable[Postings]) -> Postings:
+    """Return the postings of several words as if these were one: a record's counts are added."""
+    sums: dict[int, int] = {}  # the length byte, and the count above it
+    for keys, counts, sizes in found:
+        # A record that comes twice finds its first count: each is stored before the next is read.
+        before = map(sums.get, keys, sizes)
+        sums.update(zip(keys, map(add, before, map(_SHIFTED.__getitem__, counts)), strict=True))
+    in_order = sorted(sums)
+    values = [*map(sums.__getitem__, in_order)]
+    return Postings(
+        in_order,
+        bytes([min(value >> 8, MAX_COUNT) for value in values]),
+        bytes([value & 255 for value in values]),
+    )
 
 
 class TextSearch:
     """A search for words in some text indexes at one moment, as if they were one."""
 
-    def __init__(self, indexes: Sequence[TextIndex], view: View, kept: Kept) -> None:
+    def __init__(
+        self,
+        indexes: Sequence[TextIndex],
+        view: View,
+        kept: Kept,
+        overrides: Overrides = NO_OVERRIDES,
+        short: bool = False,
+    ) -> None:
         if len(kept) > _MOST_KEPT:
             kept.clear()
-        self._view = view
-        self._sources = [_Source(index, view, kept) for index in indexes]
+        self.indexes, self.view, self.overrides = indexes, view, overrides
+        self._reading = indexes[0].reading
+        self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
         waiting = [(source.index.state.name, len(source.waiting)) for source in self._sources]
-        self.building = any(count >= MANY_WAITING for _, count in waiting)
+        self.building = any(source.cut for source in self._sources)
+        self.building |= any(not index.state.ready.issuperset((TEXT, *_thread(index))) for index in indexes)
         self.behind = [schema for schema, count in waiting if count >= RUN_LEAST]
         self._records = sum(source.records for source in self._sources)
         size = sum(source.size for source in self._sources)
         self._norms = norms(size / self._records if self._records else 1.0)
 
-    def rank(self, wanted: Wanted) -> Iterator[TextHit]:
-        """Yield the records that have one of the words, best first."""
-        found = {word: self._find(Prefix(word, frozenset((word,))), word) for word in wanted.words}
-        found |= {f"{each.text}*": self._find(each, None) for each in wanted.prefixes}
-        rarities = {word: idf(self._records, len(having)) for word, having in found.items()}
-        scores: dict[int, float] = {}
-        for word, having in found.items():
-            for key, part in self._parts(having, rarities[word]):
-                scores[key] = scores.get(key, 0.0) + part
-        for key, row in self._in_order(scores):
-            parts = {
-                word: part
-                for word, having in found.items()
-                if key in having
-                for _, part in self._parts({key: having[key]}, rarities[word])
-            }
-            if not wanted.phrases or has_phrases(self.texts(row), wanted.phrases):
-                yield TextHit(scores[key], row, parts)
+    def rank(self, wanted: Wanted, few: int) -> Iterator[TextHit]:
+        """Yield the records that have one of the words, best first; few are usually enough."""
+        self._ranking = self._make_ranking(wanted)
+        for ranked, datum in self._in_order(self._ranking, few):
+            if self.has_phrases(datum, wanted):
+                parts = self._ranking.parts(ranked.signature)
+                yield TextHit(ranked.record_key, ranked.score, datum, parts)
 
-    def _find(self, prefix: Prefix, word: str | None) -> _Postings:
-        having: _Postings = {}
+    def _make_ranking(self, wanted: Wanted) -> Ranking:
+        found = {word: [*self._find(word)] for word in wanted.words}
+        found |= {f"{each.text}*": [_sum_up(self._find(each))] for each in wanted.prefixes}
+        return Ranking(found, self._records, self._norms, _required(wanted) & found.keys())
+
+    def has_phrases(self, datum: Datum, wanted: Wanted) -> bool:
+        """Check whether a record has the phrases of a search."""
+        return not wanted.phrases or has_phrases(self.texts(datum), wanted.phrases)
+
+    def find_parts(self, record_keys: Set[int]) -> dict[int, dict[str, float]]:
+        """Return how much each word adds to the scores of some records, once these are ranked."""
+        found = self._ranking.find_signatures(record_keys)
+        return {key: self._ranking.parts(signature) for key, signature in found.items()}
+
+    def _find(self, want: str | Prefix) -> Iterator[Postings]:
         for source in self._sources:
-            source.find(prefix, word, having)
-        return having
+            yield from source.find(want) if isinstance(want, str) else source.find_begun(want)
 
-    def _parts(self, having: _Postings, rarity: float) -> Iterator[tuple[int, float]]:
-        """Yield how much a word adds to the score of each record that has it."""
-        worth: dict[tuple[int, int], float] = {}
-        for key, posting in having.items():
-            part = worth.get(posting)
-            if part is None:
-                part = worth[posting] = rarity * saturate(posting[0], self._norms[posting[1]])
-            yield key, part
-
-    def _in_order(self, scores: Mapping[int, float]) -> Iterator[tuple[int, Row]]:
+    def _in_order(self, ranking: Ranking, few: int) -> Iterator[tuple[Ranked, Datum]]:
         """Yield records by their scores, those of the same score newest first."""
-        reading = self._sources[0].index.reading
-        # Most want a few; whoever filters much goes on.
-        first = nlargest(_FEW, scores.items(), key=_rank)
-        for key, _ in chain(first, _rest(scores)):
-            row = reading.row(key)
-            if row is not None:
-                yield key, row
+        done = 0
+        while True:
+            best = ranking.find_best(few)
+            for start in range(done, len(best), _ROWS):
+                some = best[start : start + _ROWS]
+                datums = self.load([each.record_key for each in some])
+                yield from ((each, datum) for each in some if (datum := datums.get(each.record_key)))
+            if len(best) < few:
+                return
+            # A filter took most of them.
+            done, few = few, few * _MORE
 
-    def texts(self, row: Row) -> list[str]:
+    def load(self, record_keys: Sequence[int]) -> dict[int, Datum | None]:
+        """Return the versions of some records that are searched."""
+        found = {key: self.overrides[key] for key in record_keys if key in self.overrides}
+        stored = [key for key in record_keys if key not in found]
+        rows = self._reading.rows(stored, True) if stored else ()
+        return found | {row.record_key: datum_of(row, self._reading.name) for row in rows}
+
+    def texts(self, datum: Datum) -> list[str]:
         """Return the texts of a record that are searched."""
         all_of_them = (source.index for source in self._sources)
-        index = next(each for each in all_of_them if each.state.number == row.schema)
-        return index.texts(row, self._view)
+        index = next(each for each in all_of_them if each.state.name == datum.schema)
+        return index.texts_of(datum, self.view)
 
 
-def _ranges(prefix: Prefix, word: str | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the ranges of words to read: one word, or those with a beginning and the stems that fit it."""
-    if word is None:
-        yield prefix.text.encode(), prefix.text.encode() + b"\xff"
-    for stem in sorted(prefix.stems):
-        if word is not None or not stem.startswith(prefix.text):
-            yield stem.encode(), stem.encode() + b"\0"
+def _thread(index: TextIndex) -> tuple[str, ...]:
+    return (index.state.thread,) if index.state.thread else ()
 
 
-def _rest(scores: Mapping[int, float]) -> Iterator[tuple[int, float]]:
-    """Yield all but the first few, sorted only when somebody asks."""
-    yield from sorted(scores.items(), key=_rank, reverse=True)[_FEW:]
-
-
-def _rank(scored: tuple[int, float]) -> tuple[float, int]:
-    return scored[1], scored[0]
+def _required(wanted: Wanted) -> set[str]:
+    """Return the words, and the beginnings with a star, that all records with the phrases have."""
+    steps = (step for phrase in wanted.phrases for step in phrase.steps)
+    return {step if isinstance(step, str) else f"{step.text}*" for step in steps}
 
 
 def _count_fitting(words: Words, prefix: Prefix) -> int:

@@ -11,17 +11,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.store.engine.catalog import Entry, Position
+from dgent.store.engine.catalog import Entry, Position, TailRecord
 from dgent.store.engine.kernel import IndexScan
-
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-TailRecord = tuple[_Int, _Int, list[_Int], list[bytes], list[_Int], list[bytes]]
-"""A record's time and key, the indexes and keys of its new entries, and those of removed ones."""
 
 Moment = tuple[int, int]
 """The time and key of a record, which are the same in all of its entries."""
@@ -72,16 +68,21 @@ def unpack(raw: bytes) -> list[TailRecord]:
         raise Corrupt(f"index entries that wait to be moved are damaged: {error}", hint=hint) from None
 
 
+def list_added(records: Iterable[TailRecord]) -> list[Entry]:
+    """Return the new entries of records."""
+    return [
+        (index, key, created_at, record_key)
+        for created_at, record_key, numbers, keys, _, _ in records
+        for index, key in zip(numbers, keys, strict=True)
+    ]
+
+
 def sum_up(records: Sequence[TailRecord]) -> tuple[list[Entry], list[Entry], list[Entry]]:
     """Return the entries that the indexes lack, those that they have too many, and those that stay, sorted.
 
     Those that stay were removed and added again, because the tags of their records changed.
     """
-    added = [
-        (index, key, created_at, record_key)
-        for created_at, record_key, numbers, keys, _, _ in records
-        for index, key in zip(numbers, keys, strict=True)
-    ]
+    added = list_added(records)
     removed = [
         (index, key, created_at, record_key)
         for created_at, record_key, _, _, numbers, keys in records
@@ -137,6 +138,23 @@ class _Run:
 
     def take(self, index: int, records: Sequence[TailRecord]) -> None:
         """Take over the records that came since the last time."""
+        if self.net or not self._take_first(index, records):
+            self._take_more(index, records)
+
+    def _take_first(self, index: int, records: Sequence[TailRecord]) -> bool:
+        """Take over the first records, if each has at most one new entry and nothing was removed."""
+        added = [
+            (keys[numbers.index(index)], created_at, record_key)
+            for created_at, record_key, numbers, keys, removed, _ in records
+            if index in numbers and not removed and numbers.count(index) == 1
+        ]
+        net = dict.fromkeys(added, 1)
+        if len(net) < sum([index in record[2] or index in record[4] for record in records]):
+            return False
+        self.net, self.added, self.seen = net, sorted(added), len(records)
+        return True
+
+    def _take_more(self, index: int, records: Sequence[TailRecord]) -> None:
         net, before = self.net, len(self.net)
         changed = False
         for created_at, record_key, new, new_keys, old, old_keys in records[self.seen :]:
@@ -181,11 +199,10 @@ class Tail:
             self._runs.clear()
             self.answers.clear()
 
-    def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Add newer rows: the place and the bytes of each."""
+    def add(self, rows: Iterable[tuple[int, Sequence[TailRecord]]]) -> None:
+        """Add newer rows: the place and the records of each."""
         self.answers.clear()
-        for place, raw in rows:
-            records = unpack(raw)
+        for place, records in rows:
             self._records += records
             self._rows[place] = len(records)
             self.last = place

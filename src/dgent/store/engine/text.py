@@ -7,37 +7,27 @@ words. A search takes the newest it finds of a record: what waits, then the runs
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from dgent import clock
 from dgent.errors import Corrupt
-from dgent.model import path as paths
+from dgent.model.datum import Datum
+from dgent.search.record import Words, count_record, texts_at
 from dgent.search.run import Run, unpack_run
-from dgent.search.score import weigh_fields
-from dgent.search.words import count_words
 from dgent.store.backend import View
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import SchemaState, high, low, text_index
+from dgent.store.engine.catalog import TEXT, IndexName, SchemaState, high, low, text_index
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row
 
-if TYPE_CHECKING:
-    pass
-
 COUNTS = b""  # the word under which a text index keeps its counts
+_ALL = 2**62
 _REBUILD = "`dgent doctor --deep --fix` builds the index anew"
-
-
-class Words(NamedTuple):
-    """The words of one record: how often it has each, weighted, and how many these are."""
-
-    counts: Mapping[str, int]
-    size: int
 
 
 class TextStats(NamedTuple):
@@ -64,26 +54,6 @@ class TextStats(NamedTuple):
 _stats = msgspec.msgpack.Decoder(tuple[int, int, int, int, int, str, int])
 
 
-def words_of(state: SchemaState, data: Mapping[str, Any]) -> Words:
-    """Return the words of a record in the shape that its text index describes."""
-    fields = {path: Counter[str]() for path, _ in state.text}
-    for path, found in fields.items():
-        for text in texts_at(data, path):
-            found.update(count_words(text))
-    return Words(*weigh_fields(fields, dict(state.text)))
-
-
-def texts_at(data: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the texts at a path: one, or those of a list."""
-    left = [paths.read(data, paths.parse(path))]
-    while left:
-        value = left.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            left += reversed(value)
-
-
 class WaitingRecord(NamedTuple):
     """A record that waits to be indexed: its newest row, and the keys under which it waits."""
 
@@ -92,14 +62,42 @@ class WaitingRecord(NamedTuple):
 
 
 def find_waiting(
-    reading: Reading, index: int, limit: int | None, newest: bool = False
+    reading: Reading,
+    index: int,
+    limit: int | None,
+    newest: bool = False,
+    content: bool = False,
+    between: tuple[bytes, bytes] = (b"", b"\xff" * 17),
 ) -> dict[int, WaitingRecord]:
-    """Return records that wait to be indexed: at most so many versions, the oldest or the newest ones."""
+    """Return records that wait to be indexed: at most so many versions, the oldest or the newest ones.
+
+    `between` are the first and the last key to look at.
+    """
     found: dict[int, WaitingRecord] = {}
-    scan = IndexScan(index, low(b""), high(b"\xff" * 17))
-    for key, row in islice(reading.walk(scan, newest, False), limit):
-        found.setdefault(row.record_key, WaitingRecord(row, [])).keys.append(key)
+    scan = IndexScan(index, low(between[0]), high(between[1]))
+    (places,) = reading.positions([scan], newest, _ALL if limit is None else limit)
+    keys = list({record_key for _, _, record_key in places})
+    rows = {row.record_key: row for row in reading.rows(keys, content)} if keys else {}
+    for key, _, record_key in places:
+        if record_key in rows:
+            found.setdefault(record_key, WaitingRecord(rows[record_key], [])).keys.append(key)
     return found
+
+
+def find_unfilled(
+    reading: Reading, state: SchemaState, limit: int, part: str = TEXT
+) -> dict[int, WaitingRecord]:
+    """Return records, the newest ones, that were there before their texts were declared and wait unnoted.
+
+    `part` is `TEXT`, or `VECTOR` for those that were there before their vectors were.
+    """
+    base = reading.index_number(IndexName(state.number, 0, "", ""))
+    if part in state.ready or state.fill is None or base is None:
+        return {}
+    created_at, record_key = state.fill
+    scan = IndexScan(base, (b"", created_at, record_key + 1), high(b""))
+    found = islice(reading.walk(scan, True, False), limit)
+    return {row.record_key: WaitingRecord(row, []) for _, row in found}
 
 
 def run_name(number: int) -> bytes:
@@ -136,12 +134,23 @@ class TextIndex:
     def words(self, row: Row, view: View) -> Words | None:
         """Return the words of a version; None when it is deleted, of another schema, or damaged."""
         data = self._data(row, view)
-        return None if data is None else words_of(self.state, data)
+        return None if data is None else self._count(data, row.created_at)
 
-    def texts(self, row: Row, view: View) -> list[str]:
+    def words_of(self, datum: Datum, view: View) -> Words | None:
+        """Return the words of a version that the store may not have; None as for `words`."""
+        data = self.data_of(datum, view)
+        return None if data is None else self._count(data, clock.to_us(datum.created_at))
+
+    def texts_of(self, datum: Datum, view: View) -> list[str]:
         """Return the texts of a version that are searched."""
-        data = self._data(row, view)
+        data = self.data_of(datum, view)
         return [] if data is None else [text for path, _ in self.state.text for text in texts_at(data, path)]
+
+    def _count(self, data: Mapping[str, Any], created_us: int) -> Words | None:
+        try:
+            return count_record(self.state.text, self.state.dates, data, created_us)
+        except rows.DAMAGE:
+            return None  # its time is damaged
 
     def _data(self, row: Row, view: View) -> Mapping[str, Any] | None:
         if not row.live or row.schema != self.state.number:
@@ -149,13 +158,28 @@ class TextIndex:
         try:
             if row.schema_version == self.state.index_version:
                 return rows.data_of(row)
-            datum = rows.datum_of(row, self.reading.name)
-            return view.upgrade(datum) or datum.data
+            return self.data_of(rows.datum_of(row, self.reading.name), view)
         except rows.DAMAGE:
             return None
 
+    def data_of(self, datum: Datum, view: View) -> Mapping[str, Any] | None:
+        """Return the data of a version in the shape of the index; None when it is of another schema."""
+        if datum.schema != self.state.name or datum.problem is not None:
+            return None
+        if datum.schema_version == self.state.index_version:
+            return datum.data
+        return view.upgrade(datum) or datum.data
 
-def open_index(reading: Reading, state: SchemaState) -> TextIndex | None:
-    """Return the text index of a schema; None if it has none, or no record of it was written yet."""
+
+NO_INDEX = -1  # the number of an index that has no records
+
+
+def open_index(reading: Reading, state: SchemaState, empty: bool = False) -> TextIndex | None:
+    """Return the text index of a schema; None if it has none.
+
+    If no record of it was written yet, there is only an `empty` one, for callers that want that.
+    """
     index = reading.index_number(text_index(state)) if state.text else None
-    return None if index is None else TextIndex(reading, state, index)
+    if index is None:
+        return TextIndex(reading, state, NO_INDEX) if empty and state.text else None
+    return TextIndex(reading, state, index)

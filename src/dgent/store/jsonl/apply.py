@@ -211,9 +211,9 @@ class LineApplier:
         row, new = self._index_row(row)
         if head is None:
             store.insert([row])
-            store.add_entries([*sorted(new), *ledger.note_texts(None, row)])
+            store.add_entries([*sorted(new), *ledger.note_change(None, row)])
         else:
-            store.add_entries(ledger.note_texts(head, row))
+            store.add_entries(ledger.note_change(head, row))
             ledger.change_entries(set(ledger.entries_of(head)) if head.live else set(), new)
             store.archive(rows.pack_row(head, row))
             if keep is not None:
@@ -239,7 +239,7 @@ class LineApplier:
                 keys = derive_keys(state, rows.data_of(row))
             except rows.DAMAGE:
                 row = row._replace(field_keys=EMPTY)
-        return row, set(ledger._entries(row, rows.tags_of(row), state, keys))
+        return row, set(ledger.entries(row, rows.tags_of(row), state, keys))
 
     def reserve_record_key(self, id: str) -> int:
         """Return the key of a record; reserve one if its first line is not applied yet."""
@@ -338,6 +338,9 @@ class LineApplier:
             digest=declared.digest,
             text=declared.text,
             tokenizer=declared.tokenizer,
+            dates=declared.dates,
+            thread=declared.thread,
+            vector=declared.vector,
         )
         if _index_facts(new) != _index_facts(state):
             ready = frozenset[str]() if state.seen else frozenset(new.indexed)
@@ -354,7 +357,15 @@ class LineApplier:
 
 
 def _index_facts(state: SchemaState) -> tuple[object, ...]:
-    return state.index_version, state.paths, state.refs, state.text, state.tokenizer
+    return (
+        state.index_version,
+        state.paths,
+        state.refs,
+        state.text,
+        state.tokenizer,
+        state.dates,
+        state.vector,
+    )
 
 
 def _is_disputed(line: RecordLine) -> bool:

@@ -235,7 +235,19 @@ class Journal:
 
 _PLAIN = SchemaState("", 0)
 _NAMES = {"version": "index_version", "indexes": "paths"} | {
-    name: name for name in ("refs", "history", "feed", "owner", "digest", "text", "tokenizer")
+    name: name
+    for name in (
+        "refs",
+        "history",
+        "feed",
+        "owner",
+        "digest",
+        "text",
+        "tokenizer",
+        "dates",
+        "thread",
+        "vector",
+    )
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from dgent.model.vector import VectorSpec
 from dgent.store.jsonl.validate import check_line
 
 MAX_BYTES = 96 * 1024 * 1024  # enough for the largest record of a store, with its content as base64
@@ -118,6 +119,9 @@ class SchemaLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     digest: str = ""
     text: tuple[tuple[str, int], ...] = ()
     tokenizer: str = ""
+    dates: str = ""
+    thread: str = ""
+    vector: VectorSpec | None = None
     sum: str | None = None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dgent import ids
-from dgent.store.engine.catalog import Entry, IndexName, SchemaState
+from dgent.store.engine.catalog import Entry, IndexName, SchemaState, TailRecord
 from dgent.store.engine.kernel import Logged, Writing
 from dgent.store.engine.row import Row
 
@@ -68,11 +68,13 @@ class RecordingKernel:
         if self.unbegun:
             self.unbegun = False
             self._begin()
-        if self._rows or self._log or self._entries:
-            rows, entries, log = list(self._rows.values()), self._entries, self._log
+        if self._rows or self._log or self._entries or self._records:
+            rows, entries, records = list(self._rows.values()), self._entries, self._records
+            log = self._log
             self.drop()
             self._kernel.insert(rows)
             self._kernel.add_entries(entries)
+            self._kernel.add_records(records)
             for logged, c in log:
                 self._commit_names[logged.seq] = c
                 self._kernel.append(logged)
@@ -87,6 +89,7 @@ class RecordingKernel:
         """Drop what waits."""
         self._rows: dict[str, Row] = {}
         self._entries: list[Entry] = []
+        self._records: list[TailRecord] = []
         self._log: list[tuple[Logged, str]] = []
 
     def take_changes(self) -> RecordedChanges:
@@ -123,6 +126,10 @@ class RecordingKernel:
     def add_entries(self, entries: Sequence[Entry]) -> None:
         """Add entries to indexes."""
         self._entries.extend(entries)
+
+    def add_records(self, records: Sequence[TailRecord]) -> None:
+        """Add the entries of new records to indexes."""
+        self._records.extend(records)
 
     def append(self, logged: Logged) -> None:
         """Append a commit to the log, and give it a name."""

@@ -15,7 +15,7 @@ from dgent.errors import Closed
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View
 from dgent.store.engine import read
-from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState
+from dgent.store.engine.catalog import Entry, IndexName, Position, SchemaState, TailRecord
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.embedded import EmbeddedBackend
@@ -33,13 +33,16 @@ from dgent.store.engine.kernel import (
     start_at,
 )
 from dgent.store.engine.row import Brief, Row, brief_of
+from dgent.store.engine.tail import list_added
 from dgent.store.engine.versions import ANCHOR
+from dgent.store.memory.vector import VectorTable
 
 
-class MemoryKernel:
+class MemoryKernel(VectorTable):
     """Everything a store holds, in this process's memory."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.generation = 0
         self.tip = LogTip(0, 0, 0)
         self._numbers: dict[str, int] = {"": 0}
@@ -141,9 +144,18 @@ class MemoryKernel:
         found = [self._entry(scan, descending, count) for scan in scans]
         return [None if entry is None else entry[1] for entry in found]
 
+    def positions(self, scans: Sequence[IndexScan], descending: bool, limit: int) -> list[list[Position]]:
+        return [self._run(scan, descending, limit) for scan in scans]
+
     def fetch_id(self, id: str) -> list[Brief]:
         row = self.head(id)
         return [] if row is None or not row.live else [brief_of(row)]
+
+    def find_keys(self, scan: IndexScan, limit: int) -> list[int]:
+        if scan.others or scan.author is not None:
+            return [record_key for _, _, record_key in self._narrow(scan)[:limit]]
+        entries, start, stop = self._bounds(scan)
+        return [record_key for _, _, record_key in entries[start : min(stop, start + limit)]]
 
     def _bounds(self, scan: IndexScan) -> tuple[list[Position], int, int]:
         """Return all entries of an index, and where those of a scan begin and end."""
@@ -237,10 +249,13 @@ class MemoryKernel:
                 found[word] = TextPage(firsts[place], pages[firsts[place]], after)
         return found
 
-    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+    def text_pages(
+        self, index: int, low: bytes, high: bytes, limit: int | None = None
+    ) -> Iterable[tuple[bytes, int, bytes]]:
         words = self._text_pages.get(index, {})
         found = (low,) if high == low + b"\0" else sorted(word for word in words if low <= word < high)
-        return ((word, first, body) for word in found for first, body in sorted(words.get(word, {}).items()))
+        pages = ((word, first, body) for word in found for first, body in sorted(words.get(word, {}).items()))
+        return islice(pages, limit)
 
     def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
         docs = self._text_docs.get(index, {})
@@ -317,6 +332,9 @@ class MemoryKernel:
         for index, added in grouped.items():
             self._entries[index] = sorted(added.union(self._entries.get(index, ())))
 
+    def add_records(self, records: Sequence[TailRecord]) -> None:
+        self.add_entries(list_added(records))
+
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         for index, key, created_at, record_key in entries:
             run = self._entries.get(index, [])
@@ -386,6 +404,7 @@ class MemoryKernel:
             if name.schema == schema and not keep(name):
                 for kept in (self._entries, self._text_pages, self._text_docs):
                     kept.pop(index, None)
+                self.drop_vector_index(index)
                 del self._indexes[name]
         self.generation += 1
         return False
@@ -450,6 +469,10 @@ class MemoryBackend(EmbeddedBackend):
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         return self._read_now(work)
+
+    async def _read_apart(self, work: Callable[[Reading], R]) -> R:
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(None, self._read_now, work)
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         self._check_open()

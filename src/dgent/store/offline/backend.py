@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, NoReturn, TypeVar
@@ -31,8 +31,10 @@ from dgent.errors import (
 )
 from dgent.model.datum import Datum
 from dgent.model.query import Query
+from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.backend import (
+    NONE_OWN,
     STORED,
     Backend,
     BackendStats,
@@ -42,15 +44,20 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
+    EmbeddedSchema,
     Forgotten,
+    GivenVector,
     Guard,
     Keep,
+    OwnVersions,
     Page,
     Rank,
     Reverted,
     SearchPage,
+    VectorPage,
     Version,
     View,
+    WaitingVector,
 )
 from dgent.store.engine.check import check_ids, checked_declaration
 from dgent.store.offline import event, report
@@ -427,9 +434,46 @@ class DegradableBackend:
         """Return the number of matching records."""
         return await self.ask_store(report.A_READ, lambda store: store.count(query, view, as_of))
 
-    async def search(self, wanted: Wanted, query: Query, view: View, limit: int) -> SearchPage:
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
-        return await self.ask_store(report.A_READ, lambda store: store.search(wanted, query, view, limit))
+        return await self.ask_store(
+            report.A_READ, lambda store: store.search(wanted, query, view, limit, as_of, own, among)
+        )
+
+    async def search_vectors(
+        self,
+        vector: bytes,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> VectorPage:
+        """Return the matching records with the nearest vectors."""
+        return await self.ask_store(
+            report.A_READ, lambda store: store.search_vectors(vector, query, view, limit, as_of, spec)
+        )
+
+    async def waiting_vectors(self, schema: str, limit: int, after: bytes = b"") -> list[WaitingVector]:
+        """Return versions that wait for a model to make their vectors."""
+        return await self.ask_store(report.A_READ, lambda store: store.waiting_vectors(schema, limit, after))
+
+    async def embedded_schemas(self, most: int = 1_000_000) -> list[EmbeddedSchema]:
+        """Return the schemas whose texts a model embeds."""
+        return await self.ask_store(report.A_READ, lambda store: store.embedded_schemas(most))
+
+    async def store_vectors(self, schema: str, spec: VectorSpec, given: Sequence[GivenVector]) -> int:
+        """Store vectors of versions that wait."""
+        return await self.ask_store("storing vectors", lambda store: store.store_vectors(schema, spec, given))
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Return records whose declared refs hold this id."""

@@ -6,16 +6,29 @@ not in it. A record from here has no seq; its rev is the one that results if nob
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from dgent import clock
 from dgent.errors import CursorInvalid
 from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import STORED, Backend, Declaration, Page, View
+from dgent.search.wanted import Wanted
+from dgent.store.backend import (
+    NONE_OWN,
+    STORED,
+    Backend,
+    Declaration,
+    OwnVersions,
+    Page,
+    SearchPage,
+    View,
+)
 from dgent.store.engine.check import check_ids
+from dgent.store.memory.backend import MemoryBackend
 from dgent.store.offline.entry import OutboxEntry, PendingOp
 from dgent.store.offline.outbox import Outbox
 
@@ -69,6 +82,24 @@ class AtHand:
             as_of,
             lambda store: store.count(query, view, as_of),
             lambda: self._backend.overlay.count(query, view),
+        )
+
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
+        """Return the matching records that have some of the words; `partial` as for a query."""
+        backend = self._backend
+        return await self._either(
+            as_of,
+            lambda store: store.search(wanted, query, view, limit, as_of, own, among),
+            lambda: backend.overlay.search(wanted, query, view, limit, backend.declared, own, among),
         )
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
@@ -235,6 +266,35 @@ class Overlay:
         covered = sum(query.matches(each, view.shape(each)) for each in hidden)
         return await self.fallback.count(query, _Eager(view)) - covered + len(matching)
 
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        declared: Mapping[str, Declaration],
+        own: OwnVersions,
+        among: Collection[str] | None,
+    ) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
+        ids = list(await self.records())
+        pending = dict(zip(ids, await self.get_many(ids), strict=True)) | dict(own)
+        page = SearchPage([])
+        if self.fallback is not None:
+            page = await self.fallback.search(wanted, query, _Eager(view), limit, None, pending, among)
+        unknown = {name: each for name, each in declared.items() if name not in page.schemas}
+        if any(each.text for each in unknown.values()):
+            # The fallback does not know their texts, or there is none; their scores are only of themselves.
+            alone = await _search_alone(wanted, query, _Eager(view), limit, pending, unknown, among)
+            page = msgspec.structs.replace(
+                page,
+                items=sorted([*page.items, *alone.items], key=lambda each: -each.score)[:limit],
+                schemas=[*page.schemas, *alone.schemas],
+            )
+        items = [msgspec.structs.replace(each, datum=each.datum.replace(seq=None)) for each in page.items]
+        # Nobody is to index the fallback, which is only read.
+        return msgspec.structs.replace(page, items=items, behind=[], partial=True)
+
     async def referrers(
         self, id: str, limit: int | None, view: View, declared: Mapping[str, Declaration]
     ) -> list[Datum]:
@@ -254,6 +314,26 @@ class Overlay:
     async def schemas(self) -> set[str]:
         """Return the schemas of the pending records."""
         return {datum.schema or "" for datum in await self._pending_records()}
+
+
+async def _search_alone(
+    wanted: Wanted,
+    query: Query,
+    view: View,
+    limit: int,
+    pending: OwnVersions,
+    declared: Mapping[str, Declaration],
+    among: Collection[str] | None,
+) -> SearchPage:
+    """Search pending records of schemas that no other store knows; an empty one knows how."""
+    empty = MemoryBackend()
+    await empty.open()
+    try:
+        for declaration in declared.values():
+            await empty.declare(declaration)
+        return await empty.search(wanted, query, view, limit, None, pending, among)
+    finally:
+        await empty.close()
 
 
 def _overlay_record(pending: PendingRecord | None, below: Datum | None) -> Datum | None:

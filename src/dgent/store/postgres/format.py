@@ -15,7 +15,7 @@ from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
 from dgent.store.engine.catalog import AUTHOR, state_of
 from dgent.store.upgrade import Step, make_too_old_error
 
-FORMAT = 2
+FORMAT = 3
 MAX_NAME = 48
 DAY_US = 24 * 3600 * 1_000_000
 FRESH = -(2**62)
@@ -54,15 +54,26 @@ async def drop_derived_entries(connection: Any, u: str) -> None:
     await connection.execute(functions(u))
 
 
-async def _change_entries(connection: Any, u: str) -> None:
+async def _create_tables(connection: Any, u: str, *names: str) -> None:
+    """Create some of the tables below, as they are there."""
+    wanted = tuple(f"CREATE TABLE {{u}}.{name} " for name in names)
     for statement in TABLES.split(";"):
-        if statement.lstrip().startswith(("CREATE TABLE {u}.page ", "CREATE TABLE {u}.doc ")):
+        if statement.lstrip().startswith(wanted):
             await connection.execute(statement.format(u=u))
+
+
+async def _change_entries(connection: Any, u: str) -> None:
+    await _create_tables(connection, u, "page", "doc")
     await drop_derived_entries(connection, u)
+
+
+async def _add_vectors(connection: Any, u: str) -> None:
+    await _create_tables(connection, u, "vector")
 
 
 STEPS: tuple[Step, ...] = (
     Step(2, "add the tables of text indexes, drop entries that other indexes give", _change_entries),
+    Step(3, "add the table of vectors", _add_vectors),
 )
 """The steps to the formats after the first: SQL with `{u}` for the schema, or an async function.
 
@@ -120,6 +131,10 @@ CREATE TABLE {{u}}.doc (
     ix int NOT NULL, dk bigint NOT NULL, rev int NOT NULL, size bigint NOT NULL,
     page_rev int NOT NULL, words bytea,
     PRIMARY KEY (ix, dk)
+);
+CREATE TABLE {{u}}.vector (
+    ix int NOT NULL, slot bigint NOT NULL, dk bigint NOT NULL, rev int NOT NULL, digest bytea NOT NULL,
+    body bytea NOT NULL, PRIMARY KEY (ix, slot), UNIQUE (ix, dk)
 );
 CREATE TABLE {{u}}.schema (schema int PRIMARY KEY, decl bytea NOT NULL);
 CREATE TABLE {{u}}.lag (

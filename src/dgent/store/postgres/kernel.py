@@ -12,16 +12,18 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from dgent.store.engine.catalog import Entry, IndexName, SchemaState
+from dgent.store.engine.catalog import Entry, IndexName, SchemaState, TailRecord
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, TextDoc
 from dgent.store.engine.row import Row
+from dgent.store.engine.tail import list_added
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.read import Catalogs, PostgresReading, own_generation
 from dgent.store.postgres.sql import Texts
+from dgent.store.postgres.vector import VectorWrites
 
 
-class PostgresKernel(PostgresReading):
+class PostgresKernel(VectorWrites, PostgresReading):
     """Reads and writes of one transaction."""
 
     def __init__(self, connection: asyncpg.Connection, texts: Texts) -> None:
@@ -114,6 +116,12 @@ class PostgresKernel(PostgresReading):
             self._met(row)
             yield key, row
 
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        found = super().rows(record_keys, content)
+        for row in found:
+            self._met(row)
+        return found
+
     def unindexed_rows(self, schema: int) -> list[Row]:
         self._any_unindexed = True
         found = super().unindexed_rows(schema)
@@ -177,6 +185,9 @@ class PostgresKernel(PostgresReading):
 
     def add_entries(self, entries: Sequence[Entry]) -> None:
         self.changes.added += entries
+
+    def add_records(self, records: Sequence[TailRecord]) -> None:
+        self.add_entries(list_added(records))
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         self.changes.removed += with_ids(entries, self.ids)
@@ -285,7 +296,7 @@ class PostgresKernel(PostgresReading):
             )
             if left <= 0:
                 return True
-            for table in ("page", "doc", "ix"):
+            for table in ("page", "doc", "vector", "ix"):
                 self._run(f"DELETE FROM {u}.{table} WHERE ix = $1", ix)
             self._reload()
         return False

@@ -17,12 +17,22 @@ from dgent.errors import Corrupt
 from dgent.model.query import Query
 from dgent.store.backend import Page, View
 from dgent.store.engine import read
-from dgent.store.engine.catalog import Catalog, IndexName, SchemaState, after_text, high, low, state_of
+from dgent.store.engine.catalog import (
+    Catalog,
+    IndexName,
+    Position,
+    SchemaState,
+    after_text,
+    high,
+    low,
+    state_of,
+)
 from dgent.store.engine.kernel import DELETE, IndexScan, Logged, TextDoc, TextPage, ops_of, start_at
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.format import check_number
 from dgent.store.postgres.sql import Texts
+from dgent.store.postgres.vector import VectorReads
 
 _PAGES = (64, 256, 1024, 4096)  # a walk fetches more at a time the longer it goes on
 _AHEAD = 1000  # records fetched along when the first one of a log is asked for
@@ -64,7 +74,7 @@ class Catalogs:
             del self._known[version]
 
 
-class PostgresReading:
+class PostgresReading(VectorReads):
     """Reads of one moment on one connection."""
 
     def __init__(self, connection: asyncpg.Connection, texts: Texts, catalogs: Catalogs) -> None:
@@ -220,6 +230,11 @@ class PostgresReading:
         place: tuple[Any, ...] = (key,) if one_key else scan.low + scan.high
         return sql, scan.index_number, *place, *scan.values(), limit
 
+    def find_keys(self, scan: IndexScan, limit: int) -> list[int]:
+        sql = self.texts.keys(*scan.narrowing())
+        found = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), limit)
+        return [record_key for (record_key,) in found]
+
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         sql = self.texts.skip(*scan.narrowing(), descending)
         found = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), count)
@@ -232,6 +247,14 @@ class PostgresReading:
 
         asked = descending, count, *((scan.index_number, scan.low[0]) for scan in scans)
         return self._weigh(asked, find)
+
+    def positions(self, scans: Sequence[IndexScan], descending: bool, limit: int) -> list[list[Position]]:
+        found: list[list[Position]] = [[] for _ in scans]
+        columns = zip(*((scan.index_number, *scan.low, *scan.high) for scan in scans), strict=True)
+        if scans:
+            for number, *place in self._all(self.texts.positions[descending], *map(list, columns), limit):
+                found[number - 1].append((place[0], place[1], place[2]))
+        return found
 
     def estimate(self, scan: IndexScan, cap: int) -> int:
         return self._weigh((scan, cap), lambda: PostgresReading.size(self, scan, cap))
@@ -310,12 +333,14 @@ class PostgresReading:
         found = self._all(sql, index, [word for word, _ in wanted], [key for _, key in wanted])
         return {word: TextPage(first, body, until) for word, first, body, until in found}
 
-    def text_pages(self, index: int, low: bytes, high: bytes) -> Iterable[tuple[bytes, int, bytes]]:
+    def text_pages(
+        self, index: int, low: bytes, high: bytes, limit: int | None = None
+    ) -> Iterable[tuple[bytes, int, bytes]]:
         sql = (
             f"SELECT word, first, body FROM {self.texts.u}.page"
-            " WHERE ix = $1 AND word >= $2 AND word < $3 ORDER BY word, first"
+            " WHERE ix = $1 AND word >= $2 AND word < $3 ORDER BY word, first LIMIT $4"
         )
-        return [tuple(found) for found in self._all(sql, index, low, high)]
+        return [tuple(found) for found in self._all(sql, index, low, high, limit)]
 
     def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
         sql = f"SELECT dk, rev, size, page_rev, words FROM {self.texts.u}.doc WHERE ix = $1"

@@ -119,6 +119,10 @@ class Texts:
         """Return the statement that counts the entries of a scan."""
         return self._scan("size", _BETWEEN, others, author, False, False)
 
+    def keys(self, others: int, author: bool) -> str:
+        """Return the statement that gives the keys of some records of a scan."""
+        return self._scan("keys", _BETWEEN, others, author, False, False)
+
     def skip(self, others: int, author: bool, descending: bool) -> str:
         """Return the statement that finds a place in a scan."""
         return self._scan("skip", _BETWEEN, others, author, descending, False)
@@ -139,6 +143,8 @@ class Texts:
         walked = _Walked(self.u, between, place, others, author, descending)
         if work == "size":
             return f"SELECT count(*) FROM (SELECT {walked.entries(ordered=False)} LIMIT {last}) e"
+        if work == "keys":
+            return f"SELECT e.dk {walked.entries(ordered=False)} LIMIT {last}"
         if work == "skip":
             return (
                 f"SELECT e.key, e.t, e.dk {walked.entries(ordered=True)} {walked.order} LIMIT 1 OFFSET {last}"
@@ -155,6 +161,20 @@ class Texts:
             for n in range(1, 8 * scans, 8)
         ]
         return "SELECT " + ", ".join(each)
+
+    @property
+    def positions(self) -> dict[bool, str]:
+        """The statements that find the first entries of many scans at once, by their direction."""
+        columns = ["int", "bytea", "bigint", "bigint", "bytea", "bigint", "bigint"]
+        scans = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(columns, 1))
+        return {
+            descending: f"SELECT s.n, e.key, e.t, e.dk FROM unnest({scans}) WITH ORDINALITY"
+            " s(ix, low_key, low_t, low_dk, high_key, high_t, high_dk, n)"
+            f" CROSS JOIN LATERAL (SELECT key, t, dk FROM {self.u}.entry WHERE ix = s.ix"
+            " AND (key, t, dk) >= (s.low_key, s.low_t, s.low_dk)"
+            f" AND (key, t, dk) < (s.high_key, s.high_t, s.high_dk) {_order(descending)} LIMIT $8) e"
+            for descending in (False, True)
+        }
 
     def _with_clock(self, sql: str) -> str:
         """Return the same rows, or one without a record if there are none, each with the catalog's number.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
 from dgent.errors import Unsupported
-from dgent.store.engine.catalog import Entry, IndexName
+from dgent.store.engine import fold, vector_check
+from dgent.store.engine.catalog import Entry, IndexName, derived_indexes
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.engine.row import Row, datum_of
@@ -60,7 +61,7 @@ _NOWHERE = -1  # a index that is not there
 
 async def sweep(connection: asyncpg.Connection, texts: Texts) -> bool:
     """Remove dead rows and their index entries from the tables that held forgotten records."""
-    for table in ("datum", "past", "entry", "commits", "name", "ix", "lag"):
+    for table in ("datum", "past", "entry", "commits", "name", "ix", "lag", "page", "doc", "vector"):
         await connection.execute(f"VACUUM (INDEX_CLEANUP ON) {texts.u}.{table}")
     return True
 
@@ -98,6 +99,7 @@ class PostgresUpkeep:
         ]
         if deep:
             found += await self._records(fix, ProgressReporter(progress))
+            found += await self._vectors(fix)
         return found
 
     # -- the server -----------------------------------------------------------------------
@@ -173,7 +175,43 @@ class PostgresUpkeep:
             found.append(
                 Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)
             )
+        found += await self._texts(fix)
         return found or [Finding("ok", "records", "rows and indexes fit together")]
+
+    async def _texts(self, fix: bool) -> list[Finding]:
+        """Compare the text indexes with the texts of their records."""
+        wrong = await self._backend._read(_find_text_damage)
+        for schema, some in wrong.items() if fix else ():
+            await self._backend._write(lambda ledger, of=schema, some=some: fold.mend(ledger, of, some))  # type: ignore[misc]
+        if not wrong:
+            return []
+        message = f"the texts of {', '.join(wrong)} are to be indexed again"
+        return [Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)]
+
+    async def _vectors(self, fix: bool) -> list[Finding]:
+        """Compare vector indexes with the records."""
+
+        def look(reading: Reading) -> dict[str, vector_check.VectorDamage]:
+            reading.refresh()
+            states = [state for state in reading.states() if state.vector]
+            found = {state.name: vector_check.find_damage(reading, state) for state in states}
+            return {name: damage for name, damage in found.items() if damage}
+
+        wrong = await self._backend._read(look)
+        for name, damage in wrong.items() if fix else ():
+            await self._backend._write(
+                lambda ledger, name=name, damage=damage: vector_check.mend(ledger, name, damage)  # type: ignore[misc]
+            )
+        hint = "" if fix else "run it again with fix"
+        return [
+            Finding("problem", "entries", f"the vectors of {name} are to be indexed again", hint, True, fix)
+            for name in wrong
+        ]
+
+
+def _find_text_damage(reading: Reading) -> dict[str, set[int] | None]:
+    found = {state.name: fold.find_damage(reading, state) for state in reading.states() if state.text}
+    return {schema: wrong for schema, wrong in found.items() if wrong is None or wrong}
 
 
 class _Looked:
@@ -193,7 +231,7 @@ def _look(reading: Any, last: str) -> _Looked:
     looked.count = len(rows)
     looked.last = rows[-1].id if len(rows) == PAGE else None
     ledger = Ledger(_InspectReading(reading))
-    stand = _standing(reading, rows)
+    stand = _standing(reading, rows, _find_waiting(reading))
     for row in rows:
         if datum_of(row, reading.name).problem is not None:
             looked.damaged += 1
@@ -202,23 +240,31 @@ def _look(reading: Any, last: str) -> _Looked:
     return looked
 
 
-def _standing(reading: Any, rows: Iterable[Row]) -> dict[int, set[Entry]]:
-    """Return the entries that some records have."""
+def _find_waiting(reading: Reading) -> set[int | None]:
+    """Return the indexes of versions that wait for texts or vectors: they follow from no row."""
+    return {reading.index_number(name) for state in reading.states() for name in derived_indexes(state)}
+
+
+def _standing(reading: Any, rows: Iterable[Row], waiting: Set[int | None]) -> dict[int, set[Entry]]:
+    """Return the entries that some records have, without those that wait for texts or vectors."""
     by_key: dict[int, set[Entry]] = {row.record_key: set() for row in rows}
     sql = f"SELECT ix, key, t, dk FROM {reading.texts.u}.entry WHERE dk = ANY ($1::bigint[])"
     for ix, key, created_at, record_key in reading._all(sql, list(by_key)):
-        by_key[record_key].add((ix, key, created_at, record_key))
+        if ix not in waiting:
+            by_key[record_key].add((ix, key, created_at, record_key))
     return by_key
 
 
 def _mend(ledger: Ledger, ids: list[str]) -> None:
     """Repair the index entries of records, as they are now."""
     kernel: Any = ledger.kernel
+    waiting = _find_waiting(kernel)
     for id in ids:
         row = kernel.head(id)
         if row is None or not row.live:
             continue
-        should, stands = set(ledger.entries_of(row)), set(kernel.entries_at(row.record_key))
+        should = set(ledger.entries_of(row))
+        stands = {entry for entry in kernel.entries_at(row.record_key) if entry[0] not in waiting}
         kernel.remove_entries(stands - should)
         kernel.add_entries(list(should - stands))
 

@@ -19,7 +19,7 @@ from dgent.store.upgrade import Step, make_too_old_error
 from dgent.system import files
 from dgent.system.progress import ProgressReporter
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
 
@@ -76,6 +76,10 @@ CREATE TABLE doc (
     ix INT NOT NULL, dk INT NOT NULL, rev INT NOT NULL, size INT NOT NULL, page_rev INT NOT NULL, words BLOB,
     PRIMARY KEY (ix, dk)
 ) WITHOUT ROWID;
+CREATE TABLE vector (
+    place INTEGER PRIMARY KEY, ix INT NOT NULL, dk INT NOT NULL, rev INT NOT NULL, digest BLOB NOT NULL,
+    body BLOB NOT NULL, UNIQUE (ix, dk)
+);
 CREATE TABLE schema (schema INTEGER PRIMARY KEY, decl BLOB NOT NULL);
 CREATE TABLE lag (schema INT NOT NULL, dk INT NOT NULL, PRIMARY KEY (schema, dk)) WITHOUT ROWID;
 CREATE TABLE forgotten (h BLOB PRIMARY KEY, last_rev INT NOT NULL, seq INT NOT NULL) WITHOUT ROWID;
@@ -109,13 +113,17 @@ def drop_derived_entries(connection: apsw.Connection) -> None:
     run("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
 
 
-_NEW_IN_2 = ("CREATE TABLE tail ", "CREATE TABLE page ", "CREATE TABLE doc ")
+def _create_tables(connection: apsw.Connection, *names: str) -> None:
+    """Create some of the tables above, as they are there."""
+    wanted = tuple(f"CREATE TABLE {name} " for name in names)
+    for statement in TABLES.split(";"):
+        if statement.lstrip().startswith(wanted):
+            connection.execute(statement)
 
 
 def _change_entries(connection: apsw.Connection, _: ProgressReporter) -> None:
-    made = [each for each in TABLES.split(";") if each.lstrip().startswith(_NEW_IN_2)]
-    for statement in (*made, "ALTER TABLE entry ADD COLUMN tags INT"):
-        connection.execute(statement)
+    _create_tables(connection, "tail", "page", "doc")
+    connection.execute("ALTER TABLE entry ADD COLUMN tags INT")
     drop_derived_entries(connection)
 
 
@@ -125,6 +133,7 @@ STEPS: tuple[Step, ...] = (
         "add the table of entries that wait to be moved, drop entries that other indexes give",
         _change_entries,
     ),
+    Step(3, "add the table of vectors", lambda connection, _: _create_tables(connection, "vector")),
 )
 """The steps to the formats after the first; functions get the connection and a ProgressReporter.
 

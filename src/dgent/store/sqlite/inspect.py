@@ -16,7 +16,7 @@ from dgent.store.engine.catalog import SchemaState
 from dgent.store.engine.commit import Ledger
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.damage import find_bad_row
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.reading import SQLiteReading
 from dgent.store.sqlite.upgrade import list_backups
 from dgent.store.sqlite.upkeep import looking
 from dgent.store.sqlite.verify import Strays, find_strays, mend_strays

@@ -30,7 +30,8 @@ from dgent.store.sqlite import connection as waiting
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, reserve_index, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
-from dgent.store.sqlite.kernel import SQLiteKernel, SQLiteReading
+from dgent.store.sqlite.kernel import SQLiteKernel
+from dgent.store.sqlite.reading import SQLiteReading
 from dgent.store.sqlite.writer import Transactions, WriterThread
 
 R = TypeVar("R")
@@ -80,6 +81,9 @@ class Shared:
         if reader is None:
             with self._lock, translate_errors(self.path):
                 reader = self._local.reader = ReaderConnection(self.path, self.durability, self.wrap)
+                kernel = self.writer.kernel
+                if isinstance(kernel, SQLiteKernel):  # the cache of a journal may have other rows in a place
+                    reader.own.recent = kernel.recent
                 self._readers.add(reader)
         return reader
 

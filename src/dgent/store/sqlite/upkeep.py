@@ -25,7 +25,7 @@ from dgent.errors import (
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.connection import Patience, connect, translate_errors
-from dgent.store.sqlite.kernel import SQLiteReading
+from dgent.store.sqlite.reading import SQLiteReading
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
 from dgent.system.progress import Progress, ProgressReporter

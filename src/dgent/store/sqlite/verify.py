@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from dgent import codec
-from dgent.store.engine import fold
+from dgent.store.engine import fold, vector_check
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import EMPTY, TEXT, Entry, IndexName, is_declared
+from dgent.store.engine.catalog import EMPTY, Entry, IndexName, TailRecord, is_declared, is_derived
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row, columns_of
-from dgent.store.engine.tail import TailRecord, sum_up, unpack
-from dgent.store.sqlite.kernel import TAG_BITS, SQLiteKernel, SQLiteReading
+from dgent.store.engine.tail import sum_up, unpack
+from dgent.store.engine.vector_check import VectorDamage
+from dgent.store.sqlite.kernel import SQLiteKernel
+from dgent.store.sqlite.reading import TAG_BITS, SQLiteReading
 from dgent.store.upkeep import Finding
 from dgent.system.progress import ProgressReporter
 
@@ -122,11 +124,12 @@ class Strays:
         self.unindexed: list[int] = []
         self.mistagged: list[Entry] = []  # entries that lack a tag of their record
         self.texts: dict[str, set[int] | None] = {}  # records to be indexed again; None: all of the schema
+        self.vectors: dict[str, VectorDamage] = {}
         self.unreadable = 0  # rows of the tail that are damaged
 
     def __bool__(self) -> bool:
         found = self.missing, self.extra, self.unindexed, self.mistagged, self.texts, self.unreadable
-        return any(map(bool, found))
+        return bool(self.vectors) or any(map(bool, found))
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
@@ -135,6 +138,7 @@ class Strays:
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
             + (f", {len(self.mistagged):,} entries lack tags of their records" if self.mistagged else "")
             + (f", the texts of {', '.join(self.texts)} are to be indexed again" if self.texts else "")
+            + (f", the vectors of {', '.join(self.vectors)} are to be indexed again" if self.vectors else "")
             + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
         )
 
@@ -161,7 +165,7 @@ class _Unsettled:
             state = states.get(name[0])
             if state is None:
                 continue
-            if name[3].startswith(TEXT):
+            if is_derived(IndexName(*name)):
                 self.indexes.add(ix)  # what waits there does not follow from the rows
             elif state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
                 self.indexes.add(ix)
@@ -231,6 +235,11 @@ def find_strays(connection: apsw.Connection, pace: ProgressReporter) -> tuple[St
     ask(_MARK)
     strays.mistagged = list(ask(_MISTAGGED))
     strays.texts = _find_text_damage(kernel)
+    strays.vectors = {
+        state.name: damage
+        for state in kernel.states()
+        if state.vector and (damage := vector_check.find_damage(_as_writing(kernel), state))
+    }
     strays.unindexed = sorted(
         {record_key for sql in (_UNLISTED, _NOT_UNINDEXED) for (record_key,) in ask(sql)} - spared
     )
@@ -417,6 +426,10 @@ async def mend_strays(backend: SQLiteBackend, strays: Strays) -> str | None:
         await backend._write(lambda ledger, extra=extra: _remove(ledger, extra))  # type: ignore[misc]
     for schema, wrong in strays.texts.items():
         await backend._write(lambda ledger, of=schema, wrong=wrong: fold.mend(ledger, of, wrong))  # type: ignore[misc]
+    for schema, damage in strays.vectors.items():
+        await backend._write(
+            lambda ledger, of=schema, damage=damage: vector_check.mend(ledger, of, damage)  # type: ignore[misc]
+        )
     for start in range(0, len(strays.mistagged), MEND_BATCH):
         entries = strays.mistagged[start : start + MEND_BATCH]
         await backend._write(lambda ledger, entries=entries: _own(ledger).drop_tags(entries))  # type: ignore[misc]

@@ -24,6 +24,7 @@ from dgent.store.engine.kernel import Wrap, Writing
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
+from dgent.system.collector import pause
 
 GROWN_PAGES = 4000  # checkpoint after the log grew by this much
 GROUP_COMMITS = 256
@@ -196,7 +197,8 @@ class WriterThread:
             ended = self._take() or ended
             group = self._next_group()
             if group:
-                with self.lock:
+                records = sum([0 if job.prepared is None else len(job.prepared.drafts) for job in group])
+                with self.lock, pause(records):
                     self._run_group(group)
                 _deliver(group)
 

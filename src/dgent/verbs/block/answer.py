@@ -260,6 +260,13 @@ class AgentInfo(msgspec.Struct, frozen=True):
     status: str
 
 
+class Primer(msgspec.Struct, frozen=True):
+    """The text for the start of an agent's session."""
+
+    agent: str
+    text: str
+
+
 class GroupInfo(msgspec.Struct, frozen=True):
     """A group and its members."""
 

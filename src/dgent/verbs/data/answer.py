@@ -34,21 +34,17 @@ class Record(msgspec.Struct, frozen=True):
     committed_by: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class Records(msgspec.Struct, frozen=True):
-    """Records in order; `cursor` continues after the last.
+class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A thing that a search found; the best has the score 1. `marks` are the words' places in `snippet`.
 
-    `partial`: the store is unavailable, so there may be more.
+    `kind` is record, crumb, trail, lesson, comment, stash, block or entry; a crumb's `detail` is its state,
+    a block's its owner. `id` is that of the thing, `record` is what has the words.
     """
 
-    items: list[Record]
-    cursor: str | None = None
-    explain: str = ""
-    partial: bool = False
-
-
-class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record that a search found; the best has the score 1. `marks` are the words' places in `snippet`."""
-
+    kind: str
+    id: str
+    name: str
+    detail: str
     record: Record
     score: float
     snippet: str
@@ -57,11 +53,29 @@ class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SearchHits(msgspec.Struct, frozen=True):
-    """Hits, best first; `building` while records wait to be indexed that the search could not look at."""
+    """Hits, best first; `building` while records wait to be indexed that the search could not look at.
+
+    `legs` are those that have answered, `text` and `meaning`; `note` says why the other has not.
+    """
 
     items: list[SearchHit]
     building: bool = False
     explain: str = ""
+    legs: tuple[str, ...] = ("text",)
+    note: str = ""
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Records in order; `cursor` continues after the last.
+
+    `partial`: the store is unavailable, so there may be more. `search` has the hits of a search.
+    """
+
+    items: list[Record]
+    cursor: str | None = None
+    explain: str = ""
+    partial: bool = False
+    search: SearchHits | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordCount(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,17 +24,20 @@ from dgent.verbs.data.answer import (
     Record,
     RecordCount,
     Records,
-    SearchHit,
-    SearchHits,
     record_of,
 )
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.data.search import search_words
+from dgent.verbs.registry import Ask, NoInput, argument, nearest, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
 LIST = "`dgent data list` shows what there is"
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
+
+
+NOTE: Schema[Any] = Schema("agent.note", text={"*": 1})
+"""Whatever an agent remembers, found by any of its words."""
 
 
 class PutRecord(Ask):
@@ -46,7 +49,7 @@ class PutRecord(Ask):
     id: Annotated[str | None, option("the record's id; a new one without it", complete="id")] = None
     schema: Annotated[str | None, option("the name of its schema", short="s", complete="schema")] = None
     schema_version: Annotated[int | None, option("the schema's version; 1 without it")] = None
-    tag: Annotated[tuple[str, ...], option("a tag; may be given more than once", short="t")] = ()
+    tag: Annotated[tuple[str, ...], option("a tag of it; may be given more than once", short="t")] = ()
     author: Annotated[str | None, option("who made it")] = None
     source: Annotated[str | None, option("where it came from")] = None
     parent: Annotated[str | None, option("the id of what caused it", complete="id")] = None
@@ -81,6 +84,8 @@ async def put(context: Context, ask: PutRecord) -> Record:
     ).check()
     # Opened only now: what cannot be stored must not make a store either.
     u = await context.universe()
+    if datum.schema == NOTE.name:
+        u.register(NOTE)
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
 
 
@@ -146,7 +151,12 @@ async def find_record(u: Any, id: str, as_of: Any = None) -> Datum:
 class FindRecords(Ask):
     """Input of `data.query` and `data.count`."""
 
-    schema: Annotated[str | None, argument("only records of this schema", complete="schema")] = None
+    schema: Annotated[
+        str | None,
+        argument(
+            "only records of this schema; several words are searched for", complete="schema", words=True
+        ),
+    ] = None
     tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
     any_tag: Annotated[tuple[str, ...], option("with at least one of these tags")] = ()
     where: Annotated[
@@ -175,10 +185,10 @@ class QueryRecords(FindRecords):
 
 def query_of(ask: FindRecords) -> Query:
     """Build the query of these filters."""
-    if ask.schema is not None and any(sign in ask.schema for sign in "=<>"):
-        raise InputError(
-            f"{ask.schema!r} is not a schema name", hint=f"write --where '{ask.schema}'", field="schema"
-        )
+    if ask.schema is not None and any(sign in ask.schema for sign in "=<> "):
+        search = f"`dgent search {ask.schema}` finds words"
+        hint = search if _is_words(ask.schema) else f"write --where '{ask.schema}'"
+        raise InputError(f"{ask.schema!r} is not a schema name", hint=hint, field="schema")
     return Query(
         schema=ask.schema,
         tags=frozenset(ask.tag),
@@ -195,16 +205,27 @@ def query_of(ask: FindRecords) -> Query:
     )
 
 
+def _is_words(text: str | None) -> bool:
+    """Check whether a text in place of a schema is several words, and no condition."""
+    return text is not None and len(text.split()) > 1 and not any(sign in text for sign in "=<>")
+
+
 def _moment(text: str | None, field: str) -> datetime | None:
     return None if text is None else parse.moment(text, field)
 
 
-@verb("data.query", effect="read", errors=(InputError,))
+@verb("data.query", effect="read", errors=(InputError, NotFound))
 async def query(context: Context, ask: QueryRecords) -> Records:
-    """Find records."""
+    """Find records of a schema, the newest first; search for several words."""
     u = await context.universe()
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
+    if (
+        ask.schema is not None
+        and len(ask.schema.split()) > 1
+        and not any(each in ask.schema for each in "=<>")
+    ):
+        return await _search_instead(u, ask)
     wanted = query_of(ask).replace(
         order_by=ask.order_by,
         descending=not ask.ascending,
@@ -213,53 +234,32 @@ async def query(context: Context, ask: QueryRecords) -> Records:
         cursor=ask.cursor,
     )
     page = await u.page(wanted, as_of=parse.point(ask.as_of), raw=True, partial=True)
-    explain = page.explain
-    if (
-        not page.items
-        and ask.schema
-        and ask.schema not in [known.name for known in await u.schemas(partial=True)]
-    ):
-        explain = f"there is no schema {ask.schema!r} here"
-    return Records([record_of(datum) for datum in page.items], page.cursor, explain, page.partial)
+    if not page.items and ask.schema:
+        await _check_schema(u, ask.schema)
+    return Records([record_of(datum) for datum in page.items], page.cursor, page.explain, page.partial)
 
 
-class SearchRecords(Ask):
-    """Input of `data.search`."""
-
-    words: Annotated[str, argument('the words to look for; "a phrase", begin*', words=True)]
-    schema: Annotated[str | None, option("only records of this schema", complete="schema")] = None
-    tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
-    where: Annotated[tuple[str, ...], option("weight>=3, author=ann, or JSON", short="w")] = ()
-    author: Annotated[str | None, option("by this author")] = None
-    since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
-    until: Annotated[str | None, option("made before then")] = None
-    limit: Annotated[int, option("at most so many", short="k")] = 10
-    explain: Annotated[bool, option("say how much of a score comes from each word")] = False
-
-
-@verb("data.search", effect="read", errors=(InputError,))
-async def search(context: Context, ask: SearchRecords) -> SearchHits:
-    """Find records by the words of their texts, the best first."""
-    u = await context.universe()
-    wanted = Query(
-        schema=ask.schema,
-        tags=frozenset(ask.tag),
-        where=parse.where(ask.where),
-        author=ask.author,
-        since=None if ask.since is None else parse.moment(ask.since, "since"),
-        until=None if ask.until is None else parse.moment(ask.until, "until"),
+async def _search_instead(u: Universe, ask: QueryRecords) -> Records:
+    """Search for several words that stand where a schema would."""
+    words = ask.schema or ""
+    refused = {"as_of": ask.as_of, "cursor": ask.cursor, "offset": ask.offset, "ascending": ask.ascending}
+    for name, given in {**refused, "order_by": ask.order_by != "created_at"}.items():
+        if given:
+            raise InputError(f"a search for words takes no {name}", hint="name a schema", field=name)
+    found = await search_words(
+        u, words, query_of(msgspec.structs.replace(ask, schema=None)), ask.limit, False
     )
-    found = await u.search(ask.words, wanted, k=ask.limit)
-    items = [
-        SearchHit(record_of(hit.datum), hit.score, hit.snippet, hit.marks, hit.parts if ask.explain else {})
-        for hit in found
-    ]
-    explain = "" if items or await _has_texts(u, ask.schema) else "no schema here has texts to search"
-    return SearchHits(items, found.building, explain)
+    return Records([hit.record for hit in found.items], explain=found.explain, search=found)
 
 
-async def _has_texts(u: Universe, schema: str | None) -> bool:
-    return any(each.text for each in await u.schemas() if schema in (None, each.name))
+async def _check_schema(u: Universe, name: str) -> None:
+    """Raise NotFound, with similar names, for a schema that is not in the store."""
+    known = [each.name for each in await u.schemas(partial=True)]
+    if name in known or u.contracts.by_name(name) is not None:
+        return
+    near = nearest(name, known)
+    more = f"`dgent search {name}` looks for it in texts"
+    raise NotFound(f"there is no schema {name!r} here", hint=f"{near} {more}".strip(), schema=name)
 
 
 @verb("data.count", effect="read", errors=(InputError,))

@@ -82,7 +82,7 @@ async def set_(context: Context, ask: SetSetting) -> SettingChange:
     """Set one setting in your file, or the project's."""
     file, project = _file(context, ask.project)
     config.write_setting(file, _check_name(ask.name), ask.value, project=project)
-    return SettingChange(ask.name, mask(ask.value), str(file))
+    return SettingChange(ask.name, config.show_value(ask.name, ask.value), str(file))
 
 
 @verb("config.unset", effect="write", errors=(InputError, ConfigError), local=True)

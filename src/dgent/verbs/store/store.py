@@ -18,6 +18,7 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.registry import backend_for
 from dgent.store.upgrade import Upgrade, upgrade_store
 from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
+from dgent.universe.embedding import find_faults
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import room
@@ -65,7 +66,8 @@ async def status(context: Context, ask: NoInput) -> Status:
     stats = await u.stats()
     # An unavailable store cannot be inspected, and has no log.
     unavailable = u.degraded is not None
-    findings = [each for each in await _inspect(u) if each.level in ("warning", "problem")]
+    looked = [] if unavailable else [*await _inspect(u), *find_faults(await u.embedding())]
+    findings = [each for each in looked if each.level in ("warning", "problem")]
     recent = Log([]) if unavailable else await log(context, Back(limit=LAST))
     kinds = [SchemaCount(each.name, each.records, list(each.building)) for each in stats.schemas]
     return Status(
@@ -136,6 +138,7 @@ async def doctor(context: Context, ask: Doctor) -> Examination:
     findings = await upkeep_of(u.backend).inspect(deep=ask.deep, fix=ask.fix, progress=context.report)
     findings += await check_commit_times(u.backend)
     findings += await room.inspect(u, deep=ask.deep)
+    findings += find_faults(await u.embedding(check=True))
     findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     return Examination(not bad, findings)

@@ -234,6 +234,11 @@ def draw_refusals(found: Items[answer.RefusalInfo], paint: Paint) -> Lines:
     return table(paint, ("when", "who", "wanted", "block", "why not"), rows) or [paint.dim("nothing refused")]
 
 
+def draw_primer(found: answer.Primer, paint: Paint) -> Lines:
+    """Draw the text for the start of a session, as it goes into a prompt."""
+    return draw_text_lines(found.text, paint)
+
+
 def draw_context(found: Context, paint: Paint) -> Lines:
     """Draw the memory part of a prompt, and which blocks it has."""
     lines = draw_text_lines(found.text, paint) if found.text else [paint.dim("nothing is in the context")]

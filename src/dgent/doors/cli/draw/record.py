@@ -62,10 +62,11 @@ def _body(data: dict[str, Any], paint: Paint) -> Lines:
 
 
 def draw_records(found: answer.Records, paint: Paint) -> Lines:
-    """Draw records, a line each."""
+    """Draw records, a line each; those of a search as hits."""
+    if not isinstance(found.search, msgspec.UnsetType):
+        return draw_hits(found.search, paint)
     if not found.items:
-        why = f"; {found.explain}" if found.explain.startswith("there is no") else ""
-        return [paint.dim("nothing found" + why)]
+        return [paint.dim("nothing found")]
     rows = [
         [
             paint(each.id, fg="yellow"),
@@ -86,9 +87,9 @@ def draw_hits(found: answer.SearchHits, paint: Paint) -> Lines:
     """Draw what a search found: a line for each record, then its passage with the words marked."""
     lines: Lines = []
     for hit in found.items:
-        head = [paint(f"{hit.score:.2f}", bold=True), paint(hit.record.id, fg="yellow")]
-        head += [paint(hit.record.schema or "-", fg="cyan"), paint.dim(ago(hit.record.created_at))]
-        lines += ["  ".join(head), "      " + _mark(hit.snippet, hit.marks, paint)]
+        head = [paint(f"{hit.score:.2f}", bold=True), paint(hit.kind, fg="cyan"), paint(hit.name, bold=True)]
+        head += [paint.dim(hit.detail), paint(hit.id, fg="yellow"), paint.dim(ago(hit.record.created_at))]
+        lines += ["  ".join(filter(None, head)), "      " + _mark(hit.snippet, hit.marks, paint)]
         if hit.parts:
             lines.append(
                 paint.dim("      " + ", ".join(f"{word} {part:.2f}" for word, part in hit.parts.items()))
@@ -97,6 +98,8 @@ def draw_hits(found: answer.SearchHits, paint: Paint) -> Lines:
         lines.append(paint.dim("nothing found" + (f"; {found.explain}" if found.explain else "")))
     if found.building:
         lines.append(paint.dim("records are still being indexed: there may be more"))
+    if found.note:
+        lines.append(paint.dim(f"found by words only: {found.note}"))
     return lines
 
 

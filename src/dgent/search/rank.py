@@ -1,0 +1,278 @@
+"""The best records for the words of a search, from the postings of each word.
+
+The counts of a record's words and its length byte are kept as one number, its signature: the length in the
+lowest byte, the count of each word in the next ones. Records with the same signature have the same score,
+so that each is worked out once, with its parts added in the order of the words, however they were found.
+
+Records with many of the words are looked at first. What they score says how many of the words others must
+have to be among the best, and mostly spares looking at those with one of them, which are by far the most.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from itertools import chain, compress, islice, repeat
+from operator import add, eq
+from typing import NamedTuple
+
+from dgent.search.postings import Postings
+from dgent.search.score import idf, saturate
+
+_SLACK = 1 + 1e-9  # parts that are added in another order may differ in their last bits
+_RARE = 16
+_LEVELS = 8
+_SPARSE = 8
+_LANE = 8  # bytes of a signature that are made at once
+
+_BYTES = range(256)
+_LOW = bytes(range(4))
+
+
+class Ranked(NamedTuple):
+    """A record with its score and its signature."""
+
+    score: float
+    record_key: int
+    signature: int
+
+
+class _Word(NamedTuple):
+    place: int
+    found: Sequence[Postings]
+    rarity: float
+    most: float  # no record gets more for this word
+
+    @property
+    def records(self) -> int:
+        return sum(len(some.keys) for some in self.found)
+
+
+class Ranking:
+    """The records that have some of the words of a search, by their scores.
+
+    `found` has the postings of each word, from several places, each of these in the order of keys, each
+    record in one of them. `total` is the number of all records, `norm` has the norm of each length byte.
+    Records that lack one of the words in `required` are left out.
+    """
+
+    def __init__(
+        self,
+        found: Mapping[str, Sequence[Postings]],
+        total: int,
+        norm: Sequence[float],
+        required: Iterable[str] = (),
+    ) -> None:
+        self._norm = norm
+        self._words = {
+            name: self._weigh(place, [some for some in postings if some.keys], total)
+            for place, (name, postings) in enumerate(found.items())
+        }
+        self._required = [self._words[name] for name in required]
+        self._scores: dict[int, float | None] = {}  # of signatures; None for those that lack a required word
+
+    def _weigh(self, place: int, found: Sequence[Postings], total: int) -> _Word:
+        rarity = idf(total, sum(len(some.keys) for some in found))
+        best = (saturate(_find_most(some.counts), self._norm[_find_least(some.sizes)]) for some in found)
+        return _Word(place, found, rarity, rarity * max(best, default=0.0))
+
+    def find_best(self, few: int) -> list[Ranked]:
+        """Return the best records, at most so many; those of the same score newest first."""
+        words = sorted(self._words.values(), key=lambda word: word.most, reverse=True)
+        if self._required:
+            rarest = min(self._required, key=lambda word: word.records)
+            having = set(chain.from_iterable(some.keys for some in rarest.found))
+            return self._choose_all(_complete(having, words), few)[0]
+        if len(words) == 1:
+            return self._choose_single(words[0], few)[0]
+        best, least = self._find_by_rarest(words, few)
+        if least > _SLACK * sum(word.most for word in words[1:]):
+            return best
+        levels = _find_levels(words)
+        if not least:
+            several: Set[int] = set()
+            for level in reversed(levels):
+                several = set(level)
+                if len(several) >= few:
+                    break
+            _, least = self._choose_all(_complete(several, words), few)
+        fewest = max(_count_needed(words, least), 2)
+        found = _complete(set(levels[fewest - 2]), words) if fewest - 2 < len(levels) else {}
+        for word in words:
+            if word.most * _SLACK >= least:
+                for ranked in self._choose_single(word, few)[0]:
+                    found.setdefault(ranked.record_key, ranked.signature)
+        return self._choose_all(found, few)[0]
+
+    def _find_by_rarest(self, words: Sequence[_Word], few: int) -> tuple[list[Ranked], float]:
+        """Return the best records that have the first word, if few have it; and the score of the last one."""
+        if words[0].records > sum(word.records for word in words) / _RARE:
+            return [], 0.0
+        having = set(chain.from_iterable(some.keys for some in words[0].found))
+        return self._choose_all(_complete(having, words), few)
+
+    def find_signatures(self, record_keys: Set[int]) -> dict[int, int]:
+        """Return the signatures of those records that have some of the words."""
+        return _complete(record_keys, self._words.values())
+
+    def parts(self, signature: int) -> dict[str, float]:
+        """Return how much each word adds to the score of a record."""
+        norm = self._norm[signature & 255]
+        found: dict[str, float] = {}
+        for name, word in self._words.items():
+            signature >>= 8
+            if count := signature & 255:
+                found[name] = word.rarity * saturate(count, norm)
+        return found
+
+    def _score(self, signature: int) -> float | None:
+        if signature in self._scores:
+            return self._scores[signature]
+        score: float | None = None
+        if all(signature >> 8 * word.place + 8 & 255 for word in self._required):
+            score = 0.0
+            for part in self.parts(signature).values():
+                score += part
+        self._scores[signature] = score
+        return score
+
+    def _choose_all(self, found: Mapping[int, int], few: int) -> tuple[list[Ranked], float]:
+        return self._choose([*found], [*found.values()], few)
+
+    def _choose_single(self, word: _Word, few: int) -> tuple[list[Ranked], float]:
+        """Return the best records by one word alone."""
+        some = [self._leave_low(each, few) for each in word.found]
+        keys = [*chain.from_iterable(each.keys for each in some)]
+        signatures = [*chain.from_iterable(_sign(each, word.place) for each in some)]
+        return self._choose(keys, signatures, few)
+
+    def _leave_low(self, found: Postings, few: int) -> Postings:
+        """Return the postings that may be among the best: without those whose counts are too low for it."""
+        high = 1
+        while high < 16 and len(found.counts.translate(None, bytes(range(high + 1)))) >= few:
+            high += 1
+        reached = saturate(high, self._norm[_find_greatest(found.sizes)])
+        norm = self._norm[_find_least(found.sizes)]
+        while high > 1 and saturate(high - 1, norm) * _SLACK >= reached:
+            high -= 1
+        if high == 1:
+            return found
+        there = found.counts.translate(bytes(high) + b"\1" * (256 - high))
+        return Postings(
+            [*compress(found.keys, there)],
+            bytes(compress(found.counts, there)),
+            bytes(compress(found.sizes, there)),
+        )
+
+    def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
+        """Return the best of some records, and the score that others must reach to be among them."""
+        scored = [
+            (score, signature, records)
+            for signature, records in Counter(signatures).items()
+            if (score := self._score(signature)) is not None
+        ]
+        scored.sort(reverse=True)
+        best: dict[int, float] = {}
+        tied: dict[int, float] = {}  # those of the lowest score: there may be very many
+        count, least = 0, 0.0
+        for score, signature, records in scored:
+            if score != least:
+                if count >= few:
+                    break
+                best |= tied
+                tied, least = {}, score
+            tied[signature] = score
+            count += records
+        ranked = [
+            Ranked(best[signature], key, signature) for key, signature in _select(keys, signatures, best)
+        ]
+        ranked.sort(reverse=True)
+        newest = sorted(_select(keys, signatures, tied), reverse=True)[: few - len(ranked)]
+        ranked += [Ranked(least, key, signature) for key, signature in newest]
+        return ranked, least if count >= few else 0.0
+
+
+def _find_least(column: bytes) -> int:
+    # Quicker than min(): each look is a search for one byte.
+    return next(value for value in _BYTES if value in column)
+
+
+def _find_greatest(column: bytes) -> int:
+    return next(value for value in reversed(_BYTES) if value in column)
+
+
+def _find_most(counts: bytes) -> int:
+    """Return a count that none is above; few are above the low ones."""
+    return max(counts.translate(None, _LOW), default=_LOW[-1])
+
+
+def _select(
+    keys: Sequence[int], signatures: Sequence[int], chosen: Collection[int]
+) -> Iterator[tuple[int, int]]:
+    return compress(zip(keys, signatures, strict=True), map(chosen.__contains__, signatures))
+
+
+def _sign(found: Postings, place: int) -> Iterable[int]:
+    """Return the signatures of records of which one word is known."""
+    if place + 1 >= _LANE:
+        return map(add, found.sizes, map(_shifted(place).__getitem__, found.counts))
+    raw = bytearray(_LANE * len(found.keys))
+    raw[::_LANE] = found.sizes
+    raw[place + 1 :: _LANE] = found.counts
+    lanes = array("Q", bytes(raw))
+    if sys.byteorder == "big":
+        lanes.byteswap()
+    return lanes
+
+
+def _find_levels(words: Sequence[_Word]) -> list[list[int]]:
+    """Return the records with two of the words, those with three, and so on; some are there repeatedly."""
+    every = [*chain.from_iterable(some.keys for word in words for some in word.found)]
+    every.sort()
+    levels: list[list[int]] = []
+    for _ in words[1:_LEVELS]:
+        # A record that is there n times follows itself n - 1 times.
+        every = [*compress(every, map(eq, every, islice(every, 1, None)))]
+        levels.append(every)
+    return levels
+
+
+def _count_needed(words: Iterable[_Word], least: float) -> int:
+    """Return how many words a record must have to reach a score, if they are those that give most."""
+    reached, needed = 0.0, 0
+    for word in words:
+        reached += word.most
+        needed += 1
+        if reached * _SLACK >= least:
+            break
+    return needed
+
+
+def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
+    """Return the signatures of some records."""
+    found: dict[int, int] = {}
+    in_order: list[int] = []
+    for word in words:
+        shifted = _shifted(word.place)
+        for keys, counts, sizes in word.found:
+            if len(record_keys) * _SPARSE < len(keys):
+                in_order = in_order or sorted(record_keys)
+                for key, at in zip(in_order, map(bisect_left, repeat(keys), in_order), strict=True):
+                    if at < len(keys) and keys[at] == key:
+                        found[key] = found.get(key, sizes[at]) + shifted[counts[at]]
+            else:
+                here = [*map(record_keys.__contains__, keys)]
+                having = [*compress(keys, here)]
+                before = map(found.get, having, compress(sizes, here))
+                more = map(shifted.__getitem__, compress(counts, here))
+                found.update(zip(having, map(add, before, more), strict=True))
+    return found
+
+
+@lru_cache(maxsize=128)
+def _shifted(place: int) -> tuple[int, ...]:
+    return tuple(count << 8 * place + 8 for count in range(256))

@@ -1,0 +1,210 @@
+"""Commits that only add records of known schemas: most of all commits, written in few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dgent import clock
+from dgent.model import path as paths
+from dgent.model import reserved
+from dgent.model.contract.scalar import Kind
+from dgent.store.backend import KINDS, Committed, Written
+from dgent.store.engine.catalog import IndexName, SchemaState, TailRecord, derive_keys, index_key, number_key
+from dgent.store.engine.kernel import PUT, QUIET, Logged, LoggedOp
+from dgent.store.engine.row import EncodedDatum, Row
+
+if TYPE_CHECKING:
+    from dgent.store.engine.commit import Ledger, Prepared
+
+_MAX_FORMS, _MAX_SETS = 1024, 4096
+_NO_NUMBERS: list[int] = []
+_NO_KEYS: list[bytes] = []
+_make_row: partial[Row] = partial(tuple.__new__, Row)
+
+
+class Template(NamedTuple):
+    """The indexes of records with one schema and one set of tags."""
+
+    timed: tuple[int, ...]
+    author: int
+    fields: tuple[tuple[str, int], ...]
+
+
+class _Form(NamedTuple):
+    """The parts that new records of one schema, version and author have in common."""
+
+    state: SchemaState
+    author: int
+    code: int  # of their ops in the log
+    keys: list[bytes]  # besides those of tags and fields
+    fields: tuple[tuple[paths.Path, Kind | None], ...] | None  # None: their entries need a closer look
+    first: int  # the number of the schema's index
+    last: list[int]  # those of the author's and of the fields' indexes
+    by_tag: dict[str, int]
+    numbers: dict[str, list[int]]  # of all their indexes, by the text of their tags
+
+
+class Appender:
+    """The part of a ledger that adds records of known schemas."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.forms: dict[tuple[Any, ...], _Form] = {}
+
+    def put_together(self, group: Sequence[Prepared]) -> list[Committed] | None:
+        """Run commits if all of them only add records of known schemas; else do nothing and return None."""
+        forms = self._find_forms(group)
+        if forms is None:
+            return None
+        now = clock.now_us()
+        records: list[TailRecord] = []
+        done: list[Committed] = []
+        first = 0
+        for prepared in group:
+            after = first + len(prepared.drafts)
+            done.append(self._append(prepared, forms[first:after], now, records))
+            first = after
+        self._ledger.kernel.add_records(records)
+        return done
+
+    def _find_forms(self, group: Sequence[Prepared]) -> list[_Form | None] | None:
+        """Return the form of each record as far as it is known, if nothing about them has to be decided."""
+        state_of, known = self._ledger.kernel.state, self.forms.get
+        states: dict[str, SchemaState | None] = {}
+        forms: list[_Form | None] = []
+        ids: list[str] = []
+        for prepared in group:
+            commit = prepared.commit
+            if prepared.key is not None or commit.guard is not None or not commit.ops:
+                return None
+            room = commit.room
+            for op, made in zip(commit.ops, prepared.drafts, strict=True):
+                if made is None or op.expect not in (None, 0):
+                    return None
+                id, schema = made.id, made.schema
+                if "/" in id or id.startswith(reserved.BUILTIN):
+                    return None
+                state = states[schema] if schema in states else states.setdefault(schema, state_of(schema))
+                form = known((room, schema, made.schema_version, made.author))
+                if form is None or form.state is not state:
+                    form = None
+                    if not _is_usual(state, room, made):
+                        return None
+                forms.append(form)
+                ids.append(id)
+        is_new = len(set(ids)) == len(ids) and self._ledger.kernel.are_new(ids)
+        return forms if is_new else None
+
+    def _append(
+        self, prepared: Prepared, forms: Sequence[_Form | None], now: int, records: list[TailRecord]
+    ) -> Committed:
+        """Write a commit of new records, and add their entries to a list."""
+        commit, kernel = prepared.commit, self._ledger.kernel
+        tip, forgotten_rev = kernel.tip, kernel.forgotten_rev
+        seq = tip.seq = tip.seq + 1
+        at = tip.at = max(now if commit.at_us is None else commit.at_us, tip.at)
+        new: list[Row] = []
+        ops: list[LoggedOp] = []
+        for made, known in zip(prepared.drafts, forms, strict=True):
+            assert made is not None, "a put"
+            form = known or self._make_form(commit.room, made)
+            record_key = tip.record_key = tip.record_key + 1
+            rev = forgotten_rev(made.id) + 1
+            created_at, source = made.created_at, made.source
+            row = _make_row(
+                (
+                    record_key,
+                    made.id,
+                    rev,
+                    seq,
+                    1,
+                    created_at,
+                    at,
+                    form.state.number,
+                    made.schema_version,
+                    form.author,
+                    None if source is None else kernel.make_number(source),
+                    made.parent,
+                    made.tags,
+                    0,
+                    None,
+                    made.extra,
+                    made.data,
+                    made.content,
+                )
+            )
+            if form.fields is None or source is not None or made.parent is not None:
+                records.append(self._look_closer(row, made, form.state))
+            else:
+                plain = made.plain
+                tags = made.tags
+                numbers = form.numbers[tags] if tags in form.numbers else self._find_indexes(form, made)
+                keys = [b""] * len(made.tag_list) + form.keys
+                for path, value_kind in form.fields:
+                    keys.append(index_key(plain, path, value_kind))
+                records.append((created_at, record_key, numbers, keys, _NO_NUMBERS, _NO_KEYS))
+            ops.append((form.code, record_key, rev))
+            new.append(row)
+        kernel.insert(new)
+        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
+        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
+        return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
+
+    def _look_closer(self, row: Row, made: EncodedDatum, state: SchemaState) -> TailRecord:
+        """Return the entries of a record that has other ones than most."""
+        keys = derive_keys(state, made.plain) if state.paths or state.refs else {}
+        entries = self._ledger.entries(row, made.tag_list, state, keys)
+        if state.text or state.vector:
+            entries += self._ledger.note_version(row, state)
+        numbers, keys_of = [entry[0] for entry in entries], [entry[1] for entry in entries]
+        return row.created_at, row.record_key, numbers, keys_of, [], []
+
+    def _make_form(self, room: str | None, made: EncodedDatum) -> _Form:
+        """Return the form of a record, and keep it for others like it."""
+        kernel = self._ledger.kernel
+        name = room, made.schema, made.schema_version, made.author
+        state = kernel.state(made.schema)
+        known = self.forms.get(name)
+        if known is not None and known.state is state:
+            return known
+        assert state is not None, "its schema is known"
+        author = kernel.make_number(made.author)
+        template = self._ledger.template(state, made.tags, made.tag_list)
+        last, keys = [index for _, index in template.fields], [b""]
+        if author != state.usual_author:
+            last.insert(0, template.author)
+            keys.append(number_key(author))
+        noted = state.text or state.vector
+        single = not state.refs and not noted and not any(map(paths.list_path, state.paths))
+        fields = tuple([(paths.parse(path), state.kinds.get(path)) for path in state.paths])
+        code = PUT if state.feed else PUT | QUIET
+        form = _Form(state, author, code, keys, fields if single else None, template.timed[0], last, {}, {})
+        if len(self.forms) >= _MAX_FORMS:
+            self.forms.clear()
+        self.forms[name] = form
+        return form
+
+    def _find_indexes(self, form: _Form, made: EncodedDatum) -> list[int]:
+        """Return the numbers of a record's indexes, and keep them for others with the same tags."""
+        for tag in made.tag_list:
+            if tag not in form.by_tag:
+                name = IndexName(form.state.number, 0, tag, "")
+                form.by_tag[tag] = self._ledger.kernel.make_index(name)
+        numbers = [form.first, *[form.by_tag[tag] for tag in made.tag_list], *form.last]
+        if len(form.numbers) >= _MAX_SETS:
+            form.numbers.clear()
+            form.by_tag.clear()
+        form.numbers[made.tags] = numbers
+        return numbers
+
+
+def _is_usual(state: SchemaState | None, room: str | None, made: EncodedDatum) -> bool:
+    """Return whether a schema has records of this version that the room may write, with keys to derive."""
+    version = made.schema_version
+    if state is None or version not in state.seen or (state.owner or room) != room:
+        return False
+    if state.owner is None and made.schema in reserved.OWNERS:
+        return False
+    return version == state.index_version or not (state.paths or state.refs)

@@ -1,0 +1,512 @@
+"""The reads of the SQLite engine, and their SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import apsw
+
+from dgent.errors import Corrupt
+from dgent.store.engine.catalog import (
+    Catalog,
+    Entry,
+    IndexName,
+    Position,
+    SchemaState,
+    TailRecord,
+    after_text,
+    high,
+    low,
+    state_of,
+)
+from dgent.store.engine.kernel import (
+    IndexScan,
+    Logged,
+    TextDoc,
+    TextPage,
+    end_at,
+    ops_of,
+    start_at,
+)
+from dgent.store.engine.row import Row
+from dgent.store.engine.tail import Moment, Tail, Waiting, unpack
+from dgent.store.engine.versions import ANCHOR
+from dgent.store.sqlite.scan import (
+    BETWEEN,
+    BRIEF,
+    COLUMNS,
+    FETCHED,
+    ONE_KEY,
+    PREFIXED,
+    WALKED,
+    bounds,
+    has_one_key,
+    is_one_key,
+    order,
+    scan_sql,
+    times_sql,
+    walk_sql,
+)
+from dgent.store.sqlite.vector import VectorReads
+
+_MAX_CACHED = 100_000
+_ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
+LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
+_BRIEF_HEAD = f"SELECT {BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
+HEAD = f"SELECT {COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
+_ROW = f"SELECT {COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
+_PAST = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
+_PAST_FROM = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
+_LAG = (
+    f"SELECT {PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk AND d.trail = 0"
+    " WHERE l.schema = ?"
+)
+_ENTRY = "SELECT ix, key, t, dk FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
+_OF_AUTHOR = "SELECT dk FROM datum WHERE dk = ? AND author = ?"
+_FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
+_TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
+_TAIL_AFTER = "SELECT place, body FROM tail WHERE place > ? ORDER BY place"
+_TAIL_PLACES = "SELECT place FROM tail WHERE place > ? ORDER BY place"
+TAIL_AT = "SELECT body FROM tail WHERE place = ?"
+_PAGE_AT = (
+    "SELECT p.word, p.first, p.body, (SELECT min(n.first) FROM page n WHERE n.ix = p.ix AND n.word = p.word"
+    " AND n.first > p.first) FROM page p WHERE p.ix = ?1 AND p.word = ?2 AND p.first = coalesce("
+    "(SELECT max(first) FROM page WHERE ix = ?1 AND word = ?2 AND first <= ?3),"
+    " (SELECT min(first) FROM page WHERE ix = ?1 AND word = ?2))"
+)
+_PAGES = (
+    "SELECT word, first, body FROM page WHERE ix = ? AND word >= ? AND word < ? ORDER BY word, first LIMIT ?"
+)
+_DOC = "SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ? AND dk = ?"
+_IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
+TAG_BITS = 15  # an entry with a key has one of so many bits for each tag of its record, or NULL if unknown
+_ROW_AT = {True: _ROW, False: _ROW.replace(", content FROM", ", NULL FROM")}
+_BRIEF_AT = {
+    content: f"SELECT {BRIEF}, {'d.content' if content else 'NULL'} FROM datum d WHERE d.dk = ?"
+    for content in (False, True)
+}
+_POSITIONS = {
+    descending: f"SELECT e.key, e.t, e.dk FROM entry e WHERE {BETWEEN} {order(descending)} LIMIT ?"
+    for descending in (False, True)
+}
+_MOST_ANSWERS = 256  # so many answers about the tail are kept
+
+
+class SQLiteReading(VectorReads):
+    """Reads on one connection; every call ends its statement, so the next one sees new commits."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self.catalog = Catalog()
+        self._execute: Callable[..., apsw.Cursor] = connection.cursor().execute
+        self._walking: set[apsw.Cursor] = set()
+        self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
+        self._tag_bits: dict[int, int] = {}
+        self._tail = Tail()
+        self.recent: Mapping[int, Sequence[TailRecord]] = {}  # rows of the tail that are known, by place
+        self._looked = False  # whether the tail in memory is that of the moment that is read
+
+    @property
+    def generation(self) -> int:
+        """A number that changes whenever cached numbers or states may be wrong."""
+        return self.catalog.generation
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._execute(sql, values).fetchall()
+
+    def refresh(self) -> None:
+        ((version, self._any_unindexed),) = self._all(_FRESH)
+        if version != self.catalog.version:
+            self._load(version)
+
+    def _load(self, version: int) -> None:
+        catalog = self.catalog
+        catalog.clear()
+        self._tag_bits.clear()
+        self._forget_tail()
+        meta = dict(self._all("SELECT name, value FROM meta"))
+        for number, raw in self._all("SELECT schema, decl FROM schema"):
+            state = state_of(raw)
+            if state.number != number:
+                raise Corrupt(f"the schema {state.name!r:.80} is stored under another number")
+            catalog.states[state.name] = state
+        catalog.floor, catalog.forgot, catalog.salt = meta["floor"], meta["forgot"], meta["forget_salt"]
+        catalog.floor_at = meta.get("floor_at", 0)
+        catalog.version = version
+
+    def newest(self) -> tuple[int, int]:
+        found = self._all("SELECT seq, at FROM commits ORDER BY seq DESC LIMIT 1")
+        return found[0] if found else (self.catalog.floor, 0)
+
+    def floor(self) -> int:
+        return self.catalog.floor
+
+    def name(self, number: int) -> str:
+        text = self.catalog.names.get(number)
+        if text is None:
+            found = self._all("SELECT text FROM name WHERE n = ?", number)
+            if not found:
+                raise Corrupt(f"a record uses the name {number}, which is not stored")
+            text = found[0][0]
+            if len(self.catalog.names) > _MAX_CACHED:
+                self.catalog.names.clear()
+            self.catalog.names[number] = text
+        return text
+
+    def number(self, text: str) -> int | None:
+        number = self.catalog.numbers.get(text)
+        if number is None:
+            found = self._all("SELECT n FROM name WHERE text = ?", text)
+            if not found:
+                return None
+            number = found[0][0]
+            if len(self.catalog.numbers) > _MAX_CACHED:
+                self.catalog.numbers.clear()
+            self.catalog.numbers[text] = number
+        return number
+
+    def state(self, schema: str) -> SchemaState | None:
+        return self.catalog.states.get(schema)
+
+    def states(self) -> list[SchemaState]:
+        return list(self.catalog.states.values())
+
+    def index_number(self, name: IndexName) -> int | None:
+        index = self.catalog.indexes.get(name)
+        if index is None:
+            sql = "SELECT ix FROM ix WHERE schema = ? AND tag = ? AND path = ? AND iv = ? AND trail = 0"
+            found = self._all(sql, name.schema, name.tag, name.path, name.index_version)
+            if not found:
+                return None
+            index = found[0][0]
+            if len(self.catalog.indexes) > _MAX_CACHED:
+                self.catalog.indexes.clear()
+            self.catalog.indexes[name] = index
+        return index
+
+    def head(self, id: str) -> Row | None:
+        found = self._execute(HEAD, (id,)).fetchall()
+        return Row._make(found[0]) if found else None
+
+    def row(self, record_key: int) -> Row | None:
+        found = self._all(_ROW, record_key)
+        return Row._make(found[0]) if found else None
+
+    def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
+        keys = [(record_key,) for record_key in record_keys]
+        return [*map(Row._make, self.connection.cursor().executemany(_ROW_AT[content], keys))]
+
+    # -- indexes and the tail -------------------------------------------------------------
+
+    def tag_bit(self, index: int) -> int:
+        """Return the bit that stands for the tag of an index in entries of others; 0 if it is not by tag."""
+        bit = self._tag_bits.get(index)
+        if bit is None:
+            by_tag = self._all("SELECT 1 FROM ix WHERE ix = ? AND tag <> '' AND iv = 0", index)
+            bit = self._tag_bits[index] = 1 << index % TAG_BITS if by_tag else 0
+        return bit
+
+    def _values(self, scan: IndexScan) -> tuple[Any, ...]:
+        """Return what a statement takes after the bounds of a scan: tags, others and author."""
+        if not scan.others:
+            return scan.values()
+        tags = 0
+        for index, _ in scan.others:
+            tags |= self.tag_bit(index)
+        return (tags, *scan.values())
+
+    def _forget_tail(self) -> None:
+        self._tail.clear()
+        self._looked = False
+
+    def _waiting(self, scan: IndexScan) -> Waiting | None:
+        """Return what waits in the tail for a scan, as of the moment that is read."""
+        if not self._looked:
+            ((first, last),) = self._all(_TAIL_ENDS)
+            if last is None or last < self._tail.last:
+                self._tail.clear()
+            if last is not None:
+                self._tail.drop_before(first)
+                if last > self._tail.last:
+                    self._tail.add(self._read_tail(self._tail.last))
+            self._looked = True
+        if has_one_key(scan) and any(scan.narrowing()):
+            answers = self._tail.answers
+            if scan not in answers:
+                if len(answers) >= _MOST_ANSWERS:
+                    answers.clear()
+                answers[scan] = self._narrow(scan)
+            return answers[scan]
+        waiting = self._tail.waiting(scan)
+        others = (IndexScan(index, low(key), high(key)) for index, key in scan.others)
+        if waiting is None and any(map(self._tail.waiting, others)):
+            waiting = Waiting((), frozenset())  # not for the index that is walked, but for another
+        return waiting
+
+    def _read_tail(self, after: int) -> Iterator[tuple[int, Sequence[TailRecord]]]:
+        """Yield the rows of the tail after a place; those that this process wrote need no decoding."""
+        recent = self.recent
+        if not recent:
+            for place, body in self._all(_TAIL_AFTER, after):
+                yield place, unpack(body)
+            return
+        for (place,) in self._all(_TAIL_PLACES, after):
+            records = recent.get(place)
+            if records is None:
+                ((body,),) = self._all(TAIL_AT, place)
+                records = unpack(body)
+            yield place, records
+
+    def _narrow(self, scan: IndexScan) -> Waiting | None:
+        """Return what waits for a scan of one key that others narrow.
+
+        Records that the tail has for it or for one of the others are judged one by one; for all others the
+        indexes alone answer.
+        """
+        key, tail = scan.low[0], self._tail
+        parts = ((scan.index_number, key), *scan.others)
+        touched = {moment for index, under in parts for moment in tail.find_touched(index, under)}
+        touched = {moment for moment in touched if scan.low <= (key, *moment) < scan.high}
+        if not touched:
+            return None
+        added = sorted((key, *moment) for moment in self._find_in_all(touched, parts))
+        if scan.author is not None:
+            by_author = [(record_key, scan.author) for _, _, record_key in added]
+            own = set(self.connection.cursor().executemany(_OF_AUTHOR, by_author).fetchall())
+            added = [place for place in added if place[2:] in own]
+        return Waiting(added, touched=frozenset(touched))
+
+    def _find_in_all(self, moments: Iterable[Moment], parts: Sequence[tuple[int, bytes]]) -> Iterator[Moment]:
+        """Return the records that are in each of some indexes under a key, there or in the tail."""
+        doubts: dict[Moment, list[Entry]] = {}
+        for moment in moments:
+            known = [self._tail.has(index, (key, *moment)) for index, key in parts]
+            if False not in known:
+                doubts[moment] = [
+                    (*part, *moment) for part, has in zip(parts, known, strict=True) if has is None
+                ]
+        asked = [entry for entries in doubts.values() for entry in entries]
+        found = set(self.connection.cursor().executemany(_ENTRY, asked).fetchall())
+        return (moment for moment, entries in doubts.items() if found.issuperset(entries))
+
+    def _merge(self, scan: IndexScan, waiting: Waiting, descending: bool) -> Iterator[Position]:
+        """Return the positions of a scan in the index and the tail, in order."""
+        asked = scan if has_one_key(scan) else scan.bare()
+        sql = f"SELECT e.key, e.t, e.dk FROM {scan_sql(BETWEEN, *asked.narrowing())} {order(descending)}"
+        own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *self._values(asked)))
+        places = waiting.merge_all(own, descending)
+        return places if asked == scan else (place for place in places if self._counts(scan, place))
+
+    def _counts(self, scan: IndexScan, place: Position) -> bool:
+        """Check whether the record at a position is in the others, or waits for them, and has the author."""
+        if not any(self._find_in_all((place[1:],), scan.others)):
+            return False
+        return scan.author is None or bool(self._all(_OF_AUTHOR, place[2], scan.author))
+
+    def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
+        """Return the rows at some positions, in their order."""
+        keys = [(record_key,) for _, _, record_key in places]
+        return self.connection.cursor().executemany(sql, keys).fetchall()
+
+    def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
+        make, waiting = Row._make, self._waiting(scan)
+        if waiting is None:
+            sql = walk_sql(WALKED, BETWEEN, *scan.narrowing(), descending, content)
+            values = (scan.index_number, *scan.low, *scan.high, *self._values(scan))
+            for found in self._walk(sql, values):
+                yield found[0], make(found[1:])
+            return
+        for place in self._merge(scan, waiting, descending):
+            for row in self._at(_ROW_AT[content], (place,)):
+                yield place[0], make(row)
+
+    def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        cursor = self.connection.cursor()
+        self._walking.add(cursor)
+        try:
+            yield from cursor.execute(sql, values)
+        finally:
+            # A statement left open would hide later commits from this connection.
+            self._walking.discard(cursor)
+            cursor.close(True)
+
+    def begin_read(self) -> None:
+        """Start a read transaction: from here on, every read sees one moment."""
+        self._looked = False
+        self._execute("BEGIN")
+
+    def end_read(self) -> None:
+        """End the read transaction: the next read sees what was committed meanwhile."""
+        self.end_walks()
+        if not self.connection.get_autocommit():
+            self._execute("COMMIT")
+
+    def end_walks(self) -> None:
+        """Close walks that an error left open: its traceback would keep them alive."""
+        while self._walking:
+            self._walking.pop().close(True)
+
+    def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
+        waiting = self._waiting(scan)
+        if waiting is not None:
+            return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
+        between, place = bounds(scan)
+        sql = walk_sql(FETCHED, between, *scan.narrowing(), descending, content)
+        values = (scan.index_number, *place, *self._values(scan), limit)
+        return self._execute(sql, values).fetchall()
+
+    def _first(self, scan: IndexScan, waiting: Waiting, descending: bool, limit: int) -> Iterable[Position]:
+        """Return the first positions of a scan in the index and the tail."""
+        if any(scan.narrowing()) and not has_one_key(scan):
+            return islice(self._merge(scan, waiting, descending), limit)
+        first = waiting.first(limit, descending)
+        if len(first) == limit:
+            scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
+        between, place = bounds(scan)
+        matching = scan_sql(between, *scan.narrowing())
+        sql = f"SELECT e.key, e.t, e.dk FROM {matching} {order(descending)} LIMIT ?"
+        most = limit + len(waiting.removed) + len(waiting.touched)
+        own = self._all(sql, scan.index_number, *place, *self._values(scan), most)
+        return waiting.merge_first(own, limit, descending)
+
+    def find_keys(self, scan: IndexScan, limit: int) -> list[int]:
+        waiting = self._waiting(scan)
+        if waiting is not None and any(scan.narrowing()) and not has_one_key(scan):
+            return [record_key for _, _, record_key in islice(self._merge(scan, waiting, False), limit)]
+        between, place = bounds(scan)
+        whole = waiting is None or not (waiting.removed or waiting.touched)
+        columns = "e.dk" if whole else "e.key, e.t, e.dk"
+        sql = f"SELECT {columns} FROM {scan_sql(between, *scan.narrowing())} LIMIT ?"
+        less = 0 if waiting is None else len(waiting.removed) + len(waiting.touched)
+        own = self._all(sql, scan.index_number, *place, *self._values(scan), limit + less)
+        if waiting is None:
+            return [record_key for (record_key,) in own]
+        if not whole:
+            gone, touched = waiting.removed, waiting.touched
+            own = [each[2:] for each in own if each not in gone and each[1:] not in touched]
+        added = [record_key for _, _, record_key in waiting.added]
+        return ([record_key for (record_key,) in own] + added)[:limit]
+
+    def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
+        waiting = self._waiting(scan)
+        if waiting is None:
+            matching = scan_sql(BETWEEN, *scan.narrowing())
+            sql = f"SELECT e.key, e.t, e.dk FROM {matching} {order(descending)} LIMIT 1 OFFSET ?"
+            values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), count)
+            found = self._all(sql, *values)
+        else:
+            found = list(islice(self._merge(scan, waiting, descending), count, count + 1))
+        return start_at(scan, descending, found[0]) if found else None
+
+    def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
+        # Without what waits: that is little, and they only serve to choose between indexes.
+        whole = all(is_one_key(scan) for scan in scans)
+        values: list[Any] = []
+        for scan in scans:
+            place = scan.low[:1] if whole else scan.low + scan.high
+            values += (scan.index_number, *place, count)
+        sql = times_sql(len(scans), ONE_KEY if whole else BETWEEN, descending)
+        found: Any = self._execute(sql, values).fetchall()[0]
+        times: Sequence[int | None] = found
+        return times
+
+    def positions(self, scans: Sequence[IndexScan], descending: bool, limit: int) -> list[list[Position]]:
+        found, sql = [], _POSITIONS[descending]
+        for scan in scans:
+            waiting = self._waiting(scan)
+            if waiting is None:
+                found.append(self._all(sql, scan.index_number, *scan.low, *scan.high, limit))
+            else:
+                found.append([*self._first(scan, waiting, descending, limit)])
+        return found
+
+    def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
+        return self._execute(_BRIEF_HEAD, (id,)).fetchall()
+
+    def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
+        body = "d.content" if content else "NULL"
+        sql = f"SELECT {PREFIXED}, {body} {_IDS} ORDER BY d.id"
+        return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
+
+    def size(self, scan: IndexScan, cap: int) -> int:
+        waiting = self._waiting(scan)
+        if waiting is not None and any(scan.narrowing()):
+            return sum(1 for _ in islice(self._merge(scan, waiting, False), cap))
+        more, less = (0, 0) if waiting is None else (len(waiting.added), len(waiting.removed))
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {scan_sql(BETWEEN, *scan.narrowing())} LIMIT ?)"
+        values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), cap + less)
+        return min(cap, int(self._all(sql, *values)[0][0]) - less + more)
+
+    estimate = size
+
+    def size_ids(self, prefix: str, cap: int) -> int:
+        sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
+        return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
+
+    def unindexed_rows(self, schema: int) -> list[Row]:
+        if not self._any_unindexed:
+            return []
+        return [Row._make(found) for found in self._all(_LAG, schema)]
+
+    def past(self, record_key: int, rev: int | None = None) -> list[Row]:
+        found = self._all(_PAST, record_key) if rev is None else self._all(_PAST_FROM, record_key, rev)[::-1]
+        return [Row._make(row) for row in found]
+
+    def spans(self, record_key: int) -> list[tuple[int, int, int]]:
+        return self._all("SELECT rev, seq, at FROM past WHERE dk = ? ORDER BY rev", record_key)
+
+    def log(self, since: int, limit: int | None) -> list[Logged]:
+        sql = f"SELECT {LOG} FROM commits WHERE seq > ? AND trail = 0 ORDER BY seq LIMIT ?"
+        return [_logged_of(found) for found in self._all(sql, since, -1 if limit is None else limit)]
+
+    def log_back(self, until: int, limit: int) -> list[Logged]:
+        sql = f"SELECT {LOG} FROM commits WHERE seq <= ? AND trail = 0 ORDER BY seq DESC LIMIT ?"
+        return [_logged_of(found) for found in self._all(sql, until, limit)]
+
+    def read_commit(self, seq: int) -> Logged | None:
+        found = self._all(f"SELECT {LOG} FROM commits WHERE seq = ?", seq)
+        return _logged_of(found[0]) if found else None
+
+    def find_by_key(self, key: bytes) -> Logged | None:
+        found = self._all(f"SELECT {LOG} FROM commits WHERE key = ?", key)
+        return _logged_of(found[0]) if found else None
+
+    def seq_at(self, at: int) -> int:
+        def time_by(seq: int) -> int | None:
+            found = self._all("SELECT at FROM commits WHERE seq <= ? ORDER BY seq DESC LIMIT 1", seq)
+            return found[0][0] if found else None
+
+        return self.catalog.seq_at(at, self.newest()[0], time_by)
+
+    def forgotten_rev(self, id: str) -> int:
+        if not self.catalog.forgot:
+            return 0
+        found = self._all("SELECT last_rev FROM forgotten WHERE h = ?", self.catalog.hash(id))
+        return found[0][0] if found else 0
+
+    # -- text indexes ---------------------------------------------------------------------
+
+    def find_text_pages(self, index: int, wanted: Sequence[tuple[bytes, int]]) -> dict[bytes, TextPage]:
+        asked = [(index, word, record_key) for word, record_key in wanted]
+        found: list[Any] = self.connection.cursor().executemany(_PAGE_AT, asked).fetchall()
+        return {word: TextPage(first, body, until) for word, first, body, until in found}
+
+    def text_pages(
+        self, index: int, low: bytes, high: bytes, limit: int | None = None
+    ) -> Iterable[tuple[bytes, int, bytes]]:
+        return self._all(_PAGES, index, low, high, -1 if limit is None else limit)
+
+    def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
+        if record_keys is None:
+            found = self._all("SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ?", index)
+        else:
+            asked = [(index, record_key) for record_key in record_keys]
+            found = self.connection.cursor().executemany(_DOC, asked).fetchall()
+        return {record_key: TextDoc(*doc) for record_key, *doc in found}
+
+
+def _logged_of(found: tuple[Any, ...]) -> Logged:
+    seq, at, author, kind, note, of_seq, ops, key, digest = found
+    return Logged(seq, at, author, kind, note, of_seq, ops_of(seq, ops), key, digest)

@@ -1,0 +1,79 @@
+"""The verb that searches: everything with texts, in one list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dgent.errors import InputError, Unsupported
+from dgent.model.query import Query
+from dgent.universe.meaning import Mode
+from dgent.universe.room import find_titles
+from dgent.universe.universe import Universe
+from dgent.verbs import parse
+from dgent.verbs.context import Context
+from dgent.verbs.data.answer import SearchHit, SearchHits, record_of
+from dgent.verbs.registry import Ask, argument, option, verb
+
+
+class SearchRecords(Ask):
+    """Input of `data.search`."""
+
+    words: Annotated[str, argument('the words to look for; "a phrase", begin*', words=True)]
+    schema: Annotated[str | None, option("only records of this schema", complete="schema")] = None
+    tag: Annotated[tuple[str, ...], option("with this tag; more than one: with all of them", short="t")] = ()
+    where: Annotated[tuple[str, ...], option("weight>=3, author=ann, or JSON", short="w")] = ()
+    author: Annotated[str | None, option("by this author")] = None
+    since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
+    until: Annotated[str | None, option("made before then")] = None
+    as_of: Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")] = (
+        None
+    )
+    limit: Annotated[int, option("at most so many", short="k")] = 10
+    mode: Annotated[Mode, option("by words, by meaning, or by both where texts are embedded")] = "auto"
+    explain: Annotated[bool, option("say how much of a score comes from each word")] = False
+
+
+@verb("data.search", effect="read", errors=(InputError, Unsupported))
+async def search(context: Context, ask: SearchRecords) -> SearchHits:
+    """Find records, crumbs, blocks and all else by their words, the best first."""
+    u = await context.universe()
+    wanted = Query(
+        schema=ask.schema,
+        tags=frozenset(ask.tag),
+        where=parse.where(ask.where),
+        author=ask.author,
+        since=None if ask.since is None else parse.moment(ask.since, "since"),
+        until=None if ask.until is None else parse.moment(ask.until, "until"),
+    )
+    return await search_words(u, ask.words, wanted, ask.limit, ask.explain, ask.mode, ask.as_of)
+
+
+async def search_words(
+    u: Universe,
+    words: str,
+    wanted: Query,
+    limit: int,
+    with_parts: bool,
+    mode: Mode = "auto",
+    as_of: str | None = None,
+) -> SearchHits:
+    """Search for words; with the part of each word in a score, if that is wanted."""
+    found = await u.search(words, wanted, k=limit, mode=mode, as_of=parse.point(as_of))
+    titles = await find_titles(u, [hit.datum for hit in found])
+    items = [
+        SearchHit(
+            *title,
+            record_of(hit.datum),
+            hit.score,
+            hit.snippet,
+            hit.marks,
+            hit.parts if with_parts else {},
+        )
+        for hit, title in zip(found, titles, strict=True)
+    ]
+    explain = "" if items or await _has_texts(u, wanted.schema) else "no schema here has texts to search"
+    return SearchHits(items, found.building, explain, found.legs, found.note)
+
+
+async def _has_texts(u: Universe, schema: str | None) -> bool:
+    return any(each.text for each in await u.schemas() if schema in (None, each.name))

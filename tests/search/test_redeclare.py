@@ -1,0 +1,97 @@
+"""Another declaration while programs write: a search goes by the new one, and says that it is building."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import dgent
+from dgent import Datum, Query, Schema
+from dgent.search.wanted import Wanted
+from dgent.store.engine import prune
+from dgent.store.upkeep import upkeep_of
+from dgent.universe import contract
+from tests.search.test_text_index import shrink
+from tests.universe.conftest import Another, another, engine, u, url
+
+__all__ = ["another", "engine", "u", "url"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    text: str
+    title: str = ""
+    session: str = ""
+
+
+OLD = Schema("turn", 1, Turn, text=("text",))
+NEW = Schema("turn", 1, Turn, text={"title": 3, "text": 1}, thread="session")
+WORDS = [f"word{n}" for n in range(12)]
+START = datetime(2024, 5, 7, tzinfo=UTC)
+
+
+def turn(id: str, choose: random.Random) -> Datum:
+    text, title = (" ".join(choose.choices(WORDS, k=choose.randrange(6))) for _ in range(2))
+    data = {"text": text, "title": title, "session": choose.choice(("a", "b"))}
+    made = START + timedelta(hours=choose.randrange(50))
+    return Datum(id, created_at=made, data=data, schema="turn", schema_version=1)
+
+
+def has_one(datum: Datum, words: list[str], schema: Schema[Turn]) -> bool:
+    return any(word in datum.data[path].split() for path in schema.text for word in words)
+
+
+async def found(u: dgent.Universe, words: list[str]) -> tuple[list[tuple[str, float]], bool]:
+    page = await u.backend.search(Wanted(tuple(words)), Query(schema="turn"), u.contracts, 1000)
+    return [(each.datum.id, each.score) for each in page.items], page.building
+
+
+@pytest.mark.parametrize("what", ["fields", "tokenizer"])
+async def test_a_declaration_changes_while_an_old_program_writes(
+    u: dgent.Universe, another: Another, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    shrink(monkeypatch)
+    monkeypatch.setattr(prune, "FILL_BATCH", 25)
+    choose = random.Random(5)
+    new = NEW if what == "fields" else OLD
+    u.register(OLD)
+    other = await another(OLD)
+    await other.schemas()
+    records = {datum.id: datum for datum in (turn(f"t{n}", choose) for n in range(60))}
+    await u.put_many(records.values())
+    while await u.backend.fill("turn", u.contracts):
+        pass
+    if what == "tokenizer":
+        monkeypatch.setattr(contract, "TOKENIZER", "words-of-another-dgent")
+    assert (await other.backend.declare(contract.declaration(new))).filling
+    async with dgent.open("memory:") as model:
+        model.register(new)
+        await model.put_many(records.values())
+        step = 0
+        while step < 24 or await other.backend.fill("turn", other.contracts):
+            expected, _ = await found(model, words := choose.sample(WORDS, 2))
+            states = {state.name: state for state in await other.schemas()}
+            building = "@text" in states["turn"].building
+            for program in (u, other):
+                hits, is_building = await found(program, words)
+                assert is_building is building, step
+                if building:  # what neighbours lend is not known before the thread is indexed
+                    own = {id for id, datum in records.items() if has_one(datum, words, new)}
+                    assert own <= dict(hits).keys() <= dict(expected).keys(), step
+                else:
+                    assert hits == expected, step
+            step += 1
+            if step % 2 and step < 24:
+                datum = turn(f"t{choose.randrange(80)}", choose)
+                records[datum.id] = datum
+                await u.put(datum)
+                await model.put(datum)
+            else:
+                await other.backend.fill("turn", other.contracts)
+        assert (await found(u, words))[1] is False
+    if u.backend.name == "sqlite":
+        problems = await upkeep_of(u.backend).inspect(deep=True)
+        assert not [each for each in problems if each.level == "problem"]
