@@ -257,7 +257,7 @@ class Universe:
     def _count_texts(self, ops: Sequence[Op]) -> None:
         """Start to index texts when enough records were written."""
         for op in ops:
-            schema = op.datum.schema if isinstance(op, Put) else None
+            schema = op.datum.schema or "" if isinstance(op, Put) else None
             if schema in self._texts:
                 if self._embedding is not None:
                     self._embedding.wake()
@@ -553,6 +553,7 @@ class Universe:
         query_text = Search(text, words, query, self.contracts, k, seq, own, among)
         found, legs, note = await search_both(self._embedding, self._source(partial), query_text, mode)
         for schema in found.behind:
+            self._texts.setdefault(schema, 0)  # one that nobody declared is kept up from now on
             view = self._room_texts.view_of(schema, self.contracts)
             self._builds.start(self.backend, schema, view)
         hits = search.make_hits(self.contracts, text, found)
