@@ -64,3 +64,15 @@ def test_several_words_are_recalled_and_one_unknown_word_is_an_error(dgent_: Ter
     assert slip.err.index("did you mean cupboard.crumb?") < slip.err.index("dgent search cupboard.crum")
     assert "there is no schema 'onions' here" in dgent_("recall", "onions").err
     assert "nothing found" in dgent_("recall", "cupboard.stash").out
+
+
+def test_records_that_nobody_declared_are_found(dgent_: Terminal) -> None:
+    dgent_("remember", '{"action": "ship it", "why": ["onions"]}')
+    dgent_("remember", "-s", "deed", '{"action": "ship two"}')
+    lines = dgent_("search", "ships", "onion").out.splitlines()
+    assert re.fullmatch(r"1\.00  record  [-0-9a-f]{36}  (just now|.* ago)", lines[0])
+    assert lines[1].strip() in ("ship it", "onions")
+    assert re.fullmatch(r"0\.\d\d  record  deed  [-0-9a-f]{36}  .*", lines[2])
+    assert dgent_("recall", "ships", "onion").out.splitlines()[0] == lines[0]
+    assert len(dgent_("search", "ship", "--schema", "deed", "--json").data["items"]) == 1
+    assert dgent_("search", "nowhere").out == "nothing found\n"

@@ -84,3 +84,17 @@ async def test_a_room_in_use_does_not_stand_in_the_way(world: World) -> None:
         assert "b" in await found(u, "lake")
         with pytest.raises(Unavailable):
             await u.search("lake")
+
+
+async def test_records_without_a_schema_are_found_while_they_wait(world: World) -> None:
+    async with dgent.open(world.url) as u:
+        await u.remember({"text": "a lake there"}, id="there")
+    world.leave()
+    async with world.open() as u:
+        await u.remember({"text": "a lake here"}, id="here")
+        u.register(Schema("deaf", contract=Note))
+        await u.remember(Note("a lake without texts"), id="deaf")
+        assert await found(u, "lake") == ["here"]
+        world.come_back()
+        await back(u)
+        assert sorted(await found(u, "lake")) == ["here", "there"]

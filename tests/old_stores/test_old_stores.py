@@ -166,6 +166,19 @@ async def test_texts_are_found_at_once_and_when_they_are_indexed(url: str) -> No
         await test_the_deep_check_finds_nothing(url)
 
 
+async def test_records_without_a_schema_are_found(url: str) -> None:
+    async with dgent.open(url) as u:
+        old = [each.id async for each in u.iterate(dgent.Query(limit=None), raw=True) if each.schema is None]
+        await u.put((await u.get(old[0])).replace(data={"text": "an unheard word"}))
+        await u.put_many([dgent.Datum(data={"text": f"plain{n}"}) for n in range(50)])
+        for wait in (False, True):
+            if wait:
+                await u.indexed()
+            assert [hit.id for hit in await u.search("unheard")] == old[:1]
+            assert len(await u.search("plain*", k=100)) == 50
+        await test_the_deep_check_finds_nothing(url)
+
+
 async def test_the_deep_check_finds_nothing(url: str) -> None:
     async with dgent.open(url) as u:
 

@@ -268,7 +268,7 @@ class SearchPage(msgspec.Struct, frozen=True):
     """The best records of a search; `building` while too many wait to be indexed to look at all.
 
     `behind` are the schemas of which enough wait that `fill` would index them, `schemas` all that were
-    searched. `partial` as for a Page.
+    searched. `partial` as for a Page. `seq` is the moment of the search, where the engine says it.
     """
 
     items: list[Found]
@@ -276,6 +276,7 @@ class SearchPage(msgspec.Struct, frozen=True):
     behind: list[str] = []
     schemas: list[str] = []
     partial: bool = False
+    seq: int | None = None
 
 
 OwnVersions: TypeAlias = Mapping[str, Datum | None]

@@ -29,6 +29,26 @@ class RoomTexts:
         self._declared: set[str] = set()  # rooms whose texts the store knows
         # The commit up to which a room's texts are up to date, and those that could not be stored.
         self._fresh: dict[str, tuple[tuple[bytes, int], OwnVersions]] = {}
+        self._steady = False  # nothing was committed between the last two searches
+
+    def steady_seq(self, universe: Universe, schemas: Collection[str] | None) -> int | None:
+        """Return the commit that the rooms of a search are up to date with, if that is likely the newest.
+
+        A search of that very moment needs no preparing. None where nothing is known, or is to be prepared.
+        """
+        return self.common_seq(universe, schemas) if self._steady and universe.degraded is None else None
+
+    def common_seq(self, universe: Universe, schemas: Collection[str] | None) -> int | None:
+        """Return the commit that all rooms of a search are up to date with; None if there is no such one."""
+        epoch, seqs = getattr(universe.backend, "epoch", b""), set()
+        for name in _rooms_of(schemas):
+            known, pending = self._fresh.get(name, (None, NONE_OWN))
+            seqs.add(None if known is None or pending or known[0] != epoch else known[1])
+        return seqs.pop() if len(seqs) == 1 else None
+
+    def note_search(self, before: int | None, seq: int | None) -> None:
+        """Take note of the seq that rooms were up to date with before a search, and of the search's own."""
+        self._steady = seq is not None and seq == before
 
     async def prepare(
         self, universe: Universe, builds: IndexBuilds, schemas: Collection[str] | None
@@ -38,19 +58,23 @@ class RoomTexts:
         Returns texts that count instead of the stored ones. The universe is one that shows everything.
         """
         found: dict[str, Datum | None] = {}
+        now: tuple[bytes, int] | None = None
         for name in _rooms_of(schemas):
-            found |= await self._prepare(universe, builds, name)
+            if now is None and universe.degraded is None:
+                now = getattr(universe.backend, "epoch", b""), await universe.seq()
+            found |= await self._prepare(universe, builds, name, now)
         return found
 
-    async def _prepare(self, universe: Universe, builds: IndexBuilds, name: str) -> OwnVersions:
+    async def _prepare(
+        self, universe: Universe, builds: IndexBuilds, name: str, now: tuple[bytes, int] | None
+    ) -> OwnVersions:
         room = load_room(name)
         own = self._handle(universe, name, room)
-        if universe.degraded is not None:
+        if now is None or universe.degraded is not None:
             try:
                 return await room.refresh_texts(own, None)
             except Unavailable:
                 return NONE_OWN  # the local copy lacks parts of what they are made from
-        now = getattr(universe.backend, "epoch", b""), await universe.seq()
         known, pending = self._fresh.get(name, (None, NONE_OWN))
         if known == now and not pending:
             return pending

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from dgent import clock
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
+from dgent.model.path import EVERY
 from dgent.model.query import Query
 from dgent.search.record import count_record
 from dgent.search.snippet import Snippet, make_snippet
@@ -71,10 +72,12 @@ class RecordHit(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value of the record."""
-        if isinstance(self.record, Datum):
+        """The value of the record; its data, if its schema is not known here."""
+        if not isinstance(self.record, Datum):
+            return self.record.value
+        if self.record.problem is not None:
             raise InputError(f"{self.record.id!r} is not a typed value here", hint="use hit.record")
-        return self.record.value
+        return cast(T, self.record.data)
 
 
 class Hits(list[RecordHit[T]]):
@@ -115,7 +118,7 @@ def guard_query(contracts: Contracts, query: Query, wanted: Wanted, schemas: Col
 
     def can_be_hit(datum: Datum) -> bool:
         return (
-            datum.schema in searched
+            (datum.schema or "") in searched
             and (before is None or before(datum))
             and _has_words(contracts, wanted, datum)
         )
@@ -125,14 +128,17 @@ def guard_query(contracts: Contracts, query: Query, wanted: Wanted, schemas: Col
 
 def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
     """Check whether a record has one of the words; True where this program cannot tell."""
+    created_us = clock.to_us(datum.created_at)
     schema = contracts.by_name(datum.schema)
-    if schema is None or not schema.text or schema.thread is not None:
+    if datum.schema is None:
+        words = count_record(((EVERY, 1),), "", datum.data, created_us).counts
+    elif schema is None or not schema.text or schema.thread is not None:
         return True  # in a thread it may be a hit by the words of others
-    data = datum.data if datum.schema_version == schema.version else contracts.upgrade(datum)
-    if data is None:
-        return True
-    fields, created_us = tuple(schema.text.items()), clock.to_us(datum.created_at)
-    words = count_record(fields, date_source(schema), data, created_us).counts
+    else:
+        data = datum.data if datum.schema_version == schema.version else contracts.upgrade(datum)
+        if data is None:
+            return True
+        words = count_record(tuple(schema.text.items()), date_source(schema), data, created_us).counts
     if any(word in words for word in wanted.words):
         return True
     return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)

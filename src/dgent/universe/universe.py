@@ -51,7 +51,7 @@ from dgent.universe.collection import Collection
 from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute
 from dgent.universe.embedding import Embedding, EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate, Principal
-from dgent.universe.meaning import Mode, Search, check_mode, search_both
+from dgent.universe.meaning import Mode, Search, Searched, check_mode, search_both
 from dgent.universe.room_texts import RoomTexts
 from dgent.universe.search import MAX_K, Hits
 from dgent.universe.transaction import Names, Transaction, transact
@@ -257,7 +257,7 @@ class Universe:
     def _count_texts(self, ops: Sequence[Op]) -> None:
         """Start to index texts when enough records were written."""
         for op in ops:
-            schema = op.datum.schema if isinstance(op, Put) else None
+            schema = op.datum.schema or "" if isinstance(op, Put) else None
             if schema in self._texts:
                 if self._embedding is not None:
                     self._embedding.wake()
@@ -548,16 +548,38 @@ class Universe:
         await self._ready()
         words, mode = search.parse(text), check_mode(mode)
         asked = among if query.schema is None else (query.schema,)
-        own = await self.refresh_texts(asked) if as_of is None else NONE_OWN
         seq = None if as_of is None else await seq_of(self.backend, as_of)
-        query_text = Search(text, words, query, self.contracts, k, seq, own, among)
-        found, legs, note = await search_both(self._embedding, self._source(partial), query_text, mode)
+        search_ = Search(text, words, query, self.contracts, k, seq, NONE_OWN, among)
+        found, legs, note = await self._search_fresh(search_, asked, mode, partial)
         for schema in found.behind:
+            self._texts.setdefault(schema, 0)  # one that nobody declared is kept up from now on
             view = self._room_texts.view_of(schema, self.contracts)
             self._builds.start(self.backend, schema, view)
         hits = search.make_hits(self.contracts, text, found)
         hits.legs, hits.note = legs, note
         return hits
+
+    async def _search_fresh(
+        self, search_: Search, schemas: Sequence[str] | None, mode: Mode, partial: bool
+    ) -> Searched:
+        """Search with the texts of rooms up to date; at once if nothing was committed since they were."""
+        source, texts, unlimited = self._source(partial), self._room_texts, self._unlimited()
+        if search_.as_of is not None:
+            return await search_both(self._embedding, source, search_, mode)
+        steady = texts.steady_seq(unlimited, schemas) if self._embedding is None else None
+        if steady is not None:
+            found = await search_both(None, source, search_, mode)
+            if found.page.seq == steady:
+                return found
+        before = texts.common_seq(unlimited, schemas)
+        own = await self.refresh_texts(schemas)
+        found = await search_both(self._embedding, source, search_._replace(own=own), mode)
+        texts.note_search(before, found.page.seq)
+        return found
+
+    def _unlimited(self) -> Universe:
+        """Return the universe that shows everything."""
+        return self.backend.universe if isinstance(self.backend, Gate) else self
 
     async def embedded(self, *, progress: Progress | None = None) -> int:
         """Embed now all texts that wait, and return how many versions that were; raises EmbedderFailed."""
@@ -607,8 +629,7 @@ class Universe:
 
         Returns texts that could not be stored, and count instead of the stored ones.
         """
-        unlimited = self.backend.universe if isinstance(self.backend, Gate) else self
-        return await self._room_texts.prepare(unlimited, self._builds, schemas)
+        return await self._room_texts.prepare(self._unlimited(), self._builds, schemas)
 
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any

@@ -232,10 +232,9 @@ class KernelBackend(ABC):
         reading.refresh()
         if query.schema is not None:
             among = (query.schema,)
-        known = reading.states() if among is None else map(reading.state, dict.fromkeys(among))
-        states = [state for state in known if state is not None and state.text]
+        states = text.find_searched(reading, among, own, view)
         overrides = find_overrides(reading, [state.name for state in states], view, as_of, own)
-        opened = (text.open_index(reading, state, bool(own)) for state in states)
+        opened = (text.open_index(reading, state, bool(own) or state.fill is not None) for state in states)
         indexes = [index for index in opened if index is not None]
         schemas = [state.name for state in states]
         if not indexes or not wanted:
@@ -424,7 +423,8 @@ class KernelBackend(ABC):
 
     async def fill(self, schema: str, view: View) -> bool:
         """Index one batch of old records; False when nothing is left to do."""
-        ids_.check_name(schema, "schema")
+        if schema:  # records without one have an index of texts, too
+            ids_.check_name(schema, "schema")
         return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
 
     async def drop_index(self, schema: str, path: str) -> None:

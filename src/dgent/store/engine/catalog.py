@@ -30,7 +30,8 @@ from dgent.model import order, reserved
 from dgent.model import path as paths
 from dgent.model.contract.scalar import Kind, value_of
 from dgent.model.vector import VectorSpec
-from dgent.store.backend import Declaration
+from dgent.search.words import TOKENIZER
+from dgent.store.backend import Declaration, View
 
 AUTHOR, SOURCE, PARENT, REF, TEXT, VECTOR = "@author", "@source", "@parent", "@ref", "@text", "@vector"
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
@@ -87,6 +88,14 @@ class SchemaState(msgspec.Struct, frozen=True):
     def building(self) -> tuple[str, ...]:
         """The declared fields that old records are not all indexed by."""
         return tuple(name for name in self.indexed if name not in self.ready)
+
+    def has_shape(self, version: int | None) -> bool:
+        """Return whether records of a version have the shape of the indexes; all have if it is undeclared."""
+        return not self.index_version or version == self.index_version
+
+    def is_known_to(self, view: View) -> bool:
+        """Return whether a caller can tell the shape of all records: it knows the version of the indexes."""
+        return self.has_shape(view.version(self.name))
 
     @property
     def indexed(self) -> tuple[str, ...]:
@@ -210,7 +219,7 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         digest=wanted.digest,
         stale=state.stale
         or (
-            state.index_version != 0
+            (state.index_version != 0 or bool(state.text))
             and not empty
             and (state.index_version, state.kinds, _texts(state), state.vector)
             != (wanted.version, kinds, texts, vector)
@@ -226,6 +235,23 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
     if new.building and _indexing(new) != _indexing(state):
         new = msgspec.structs.replace(new, fill=(T_MIN, 0))
     return new
+
+
+ALL_TEXTS: dict[str, Any] = {"text": ((paths.EVERY, 1),), "tokenizer": TOKENIZER, "dates": ""}
+UNSTORED = -1  # the number of a schema of which nothing is stored
+
+
+def find_texts(state: SchemaState) -> SchemaState:
+    """Return a schema with the texts that are searched: all of them, where nobody declared it.
+
+    That is another state than the stored one until `fill` stores it, which begins the index.
+    """
+    known = state.index_version or state.owner or reserved.is_reserved(state.name)
+    if known or _texts(state) == ALL_TEXTS:
+        return state
+    return msgspec.structs.replace(
+        state, **ALL_TEXTS, ready=state.ready - {TEXT}, fill=(T_MIN, 0), stale=state.stale or bool(state.text)
+    )
 
 
 def _texts(declared: SchemaState | Declaration) -> dict[str, Any]:
@@ -275,7 +301,8 @@ def field_index(state: SchemaState, path: str) -> IndexName:
 def text_index(state: SchemaState) -> IndexName:
     """Return the index of the versions that wait for the text index; its number is that of the text index."""
     texts = ",".join([*(f"{path}*{weight}" for path, weight in state.text), *filter(None, (state.dates,))])
-    return IndexName(state.number, state.index_version, "", f"{TEXT}:{state.tokenizer}:{texts}")
+    # Only indexes that follow from the rows have version 0, so that of a schema nobody declared has 1.
+    return IndexName(state.number, state.index_version or 1, "", f"{TEXT}:{state.tokenizer}:{texts}")
 
 
 def vector_index(state: SchemaState) -> IndexName:

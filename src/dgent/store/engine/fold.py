@@ -64,7 +64,7 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View) -> bool:
     stats = index.stats()
     if not stats.merging and not _has_many_runs(ledger, stats):
         waiting = find_waiting(ledger.kernel, index.index, RUN_RECORDS)
-        if view.version(state.name) != state.index_version:
+        if not state.is_known_to(view):
             # What the texts of other versions are, a program says that knows the schema.
             own = state.index_version
             waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
@@ -311,7 +311,7 @@ def _split_changes(changes: postings.Changes, until: int | None) -> tuple[postin
 def save_words(kernel: Writing, state: SchemaState, head: Row) -> None:
     """Keep the words under which a version is in the pages, before the version itself is dropped."""
     index = open_index(kernel, state)
-    if index is None or head.schema_version != state.index_version:
+    if index is None or not state.has_shape(head.schema_version):
         return
     doc = kernel.text_docs(index.index, (head.record_key,)).get(head.record_key)
     if doc is None or doc.words is not None or head.rev != doc.page_rev:
@@ -394,7 +394,7 @@ def _is_indexed(index: TextIndex, record_key: int, rev: int, indexed: int) -> bo
     row = index.reading.row(record_key)
     if row is None or row.rev != rev:
         return False
-    if row.schema_version != index.state.index_version:
+    if not index.state.has_shape(row.schema_version):
         return True  # in a shape that only a program knows
     words = index.words(row, STORED)
     return words is not None and _sum_up_words(words) == indexed

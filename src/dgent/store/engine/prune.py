@@ -18,10 +18,12 @@ from dgent.store.engine.catalog import (
     IndexName,
     SchemaState,
     derive_keys,
+    find_texts,
     high,
     is_declared,
     pack_keys,
     require_state,
+    text_index,
 )
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, IndexScan, Logged, Writing
@@ -174,7 +176,14 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     """
     kernel = ledger.kernel
     state = kernel.state(schema)
-    if state is None or (view.version(schema) != state.index_version and state.fill is not None):
+    if state is None:
+        return False
+    found = find_texts(state)
+    if found is not state:
+        kernel.set_state(found)
+        kernel.make_index(text_index(found))
+        return True
+    if state.fill is not None and not state.is_known_to(view):
         return False
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
@@ -215,7 +224,7 @@ def _fill_batch(ledger: Ledger, state: SchemaState, view: View) -> bool:
             ready=frozenset(state.indexed) if done else state.ready,
         )
     )
-    return not done or state.stale
+    return not done or state.stale or bool(state.text or state.vector)
 
 
 def _note_missing(ledger: Ledger, state: SchemaState, row: Row) -> list[Entry]:
@@ -233,7 +242,7 @@ def _fill_row(ledger: Ledger, state: SchemaState, row: Row, view: View) -> list[
     datum = datum_of(row, kernel.name)
     if datum.problem is not None:
         return _fill_damaged(ledger, state, row)
-    if row.schema_version == state.index_version:
+    if state.has_shape(row.schema_version):
         if row.field_keys is not None:
             kernel.set_keys(row.record_key, None)
             kernel.mark_unindexed(state.number, row.record_key, False)

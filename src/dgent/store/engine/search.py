@@ -19,7 +19,7 @@ from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
 from dgent.store.engine.override import NO_OVERRIDES, Overrides
 from dgent.store.engine.row import datum_of
-from dgent.store.engine.text import TextIndex, TextStats, find_unfilled, find_waiting
+from dgent.store.engine.text import NO_INDEX, TextIndex, TextStats, find_unfilled, find_waiting
 
 Kept = dict[tuple[int, ...], Words | Run | RunSet]
 """Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus."""
@@ -100,7 +100,7 @@ class _Source:
             words = kept.get(name) or self.index.words(row, view)
             if isinstance(words, Words):
                 found[record_key] = words
-                if row.schema_version == self.index.state.index_version:
+                if self.index.state.has_shape(row.schema_version):
                     kept[name] = words
         return found
 
@@ -188,7 +188,10 @@ class TextSearch:
         self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
         waiting = [(source.index.state.name, len(source.waiting)) for source in self._sources]
         self.building = any(source.cut for source in self._sources)
-        self.building |= any(not index.state.ready.issuperset((TEXT, *_thread(index))) for index in indexes)
+        self.building |= any(
+            index.index != NO_INDEX and not index.state.ready.issuperset((TEXT, *_thread(index)))
+            for index in indexes
+        )
         self.behind = [schema for schema, count in waiting if count >= RUN_LEAST]
         self._records = sum(source.records for source in self._sources)
         size = sum(source.size for source in self._sources)
@@ -244,7 +247,7 @@ class TextSearch:
     def texts(self, datum: Datum) -> list[str]:
         """Return the texts of a record that are searched."""
         all_of_them = (source.index for source in self._sources)
-        index = next(each for each in all_of_them if each.state.name == datum.schema)
+        index = next(each for each in all_of_them if each.state.name == (datum.schema or ""))
         return index.texts_of(datum, self.view)
 
 

@@ -19,9 +19,18 @@ from dgent.errors import Corrupt
 from dgent.model.datum import Datum
 from dgent.search.record import Words, count_record, texts_at
 from dgent.search.run import Run, unpack_run
-from dgent.store.backend import View
+from dgent.store.backend import OwnVersions, View
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import TEXT, IndexName, SchemaState, high, low, text_index
+from dgent.store.engine.catalog import (
+    TEXT,
+    UNSTORED,
+    IndexName,
+    SchemaState,
+    find_texts,
+    high,
+    low,
+    text_index,
+)
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row
 
@@ -106,6 +115,7 @@ def run_name(number: int) -> bytes:
 
 
 FIRST_WORD = b"\x01"  # before every word, after the counts and the runs
+NO_INDEX = -1  # the number of an index that has no records
 
 
 class TextIndex:
@@ -116,6 +126,8 @@ class TextIndex:
 
     def stats(self) -> TextStats:
         """Return its counts."""
+        if self.index == NO_INDEX:
+            return TextStats()
         for _, _, raw in self.reading.text_pages(self.index, COUNTS, COUNTS + b"\0"):
             try:
                 return TextStats(*_stats.decode(raw))
@@ -156,7 +168,7 @@ class TextIndex:
         if not row.live or row.schema != self.state.number:
             return None
         try:
-            if row.schema_version == self.state.index_version:
+            if self.state.has_shape(row.schema_version):
                 return rows.data_of(row)
             return self.data_of(rows.datum_of(row, self.reading.name), view)
         except rows.DAMAGE:
@@ -164,22 +176,39 @@ class TextIndex:
 
     def data_of(self, datum: Datum, view: View) -> Mapping[str, Any] | None:
         """Return the data of a version in the shape of the index; None when it is of another schema."""
-        if datum.schema != self.state.name or datum.problem is not None:
+        if (datum.schema or "") != self.state.name or datum.problem is not None:
             return None
-        if datum.schema_version == self.state.index_version:
+        if self.state.has_shape(datum.schema_version):
             return datum.data
         return view.upgrade(datum) or datum.data
-
-
-NO_INDEX = -1  # the number of an index that has no records
 
 
 def open_index(reading: Reading, state: SchemaState, empty: bool = False) -> TextIndex | None:
     """Return the text index of a schema; None if it has none.
 
-    If no record of it was written yet, there is only an `empty` one, for callers that want that.
+    If no record of it was written yet, or its index is not begun, there is only an `empty` one, for callers
+    that want that.
     """
     index = reading.index_number(text_index(state)) if state.text else None
     if index is None:
         return TextIndex(reading, state, NO_INDEX) if empty and state.text else None
     return TextIndex(reading, state, index)
+
+
+def find_searched(
+    reading: Reading, among: Collection[str] | None, own: OwnVersions, view: View
+) -> list[SchemaState]:
+    """Return the schemas with texts that a search looks through: some or all, and those of its own versions.
+
+    All texts are searched of what nobody declared, neither to the store nor to the caller. There is no index
+    of it until there is enough; then `fill` begins one.
+    """
+    known = reading.states() if among is None else map(reading.state, dict.fromkeys(among))
+    found = {state.name: state for state in known if state is not None}
+    for name in {datum.schema or "" for datum in own.values() if datum is not None}:
+        if (among is None or name in among) and reading.state(name) is None:
+            found[name] = SchemaState(name, UNSTORED)
+    for name, state in found.items():
+        if view.version(name) is None:
+            found[name] = find_texts(state)
+    return [state for state in found.values() if state.text]

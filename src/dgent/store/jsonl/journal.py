@@ -253,6 +253,8 @@ _NAMES = {"version": "index_version", "indexes": "paths"} | {
 
 def declared_fields(state: SchemaState) -> Fields:
     """Return the declared fields of a schema that differ from their defaults."""
+    if not state.index_version:
+        return {}  # its texts follow from that nobody declared it
     declared = {name: getattr(state, field) for name, field in _NAMES.items()}
     return {name: value for name, value in declared.items() if value != getattr(_PLAIN, _NAMES[name])}
 

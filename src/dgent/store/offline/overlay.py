@@ -283,9 +283,14 @@ class Overlay:
         if self.fallback is not None:
             page = await self.fallback.search(wanted, query, _Eager(view), limit, None, pending, among)
         unknown = {name: each for name, each in declared.items() if name not in page.schemas}
-        if any(each.text for each in unknown.values()):
+        left = {
+            id: each
+            for id, each in pending.items()
+            if each is not None and (each.schema or "") not in page.schemas
+        }
+        if left:
             # The fallback does not know their texts, or there is none; their scores are only of themselves.
-            alone = await _search_alone(wanted, query, _Eager(view), limit, pending, unknown, among)
+            alone = await _search_alone(wanted, query, _Eager(view), limit, left, unknown, among)
             page = msgspec.structs.replace(
                 page,
                 items=sorted([*page.items, *alone.items], key=lambda each: -each.score)[:limit],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -14,7 +14,18 @@ from dgent import ids as ids_
 from dgent.errors import Closed, Corrupt, Denied, FormatTooOld
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
+from dgent.search.wanted import Wanted
+from dgent.store.backend import (
+    NONE_OWN,
+    BackendStats,
+    Committed,
+    Guard,
+    OwnVersions,
+    Page,
+    Rank,
+    SearchPage,
+    View,
+)
 from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
@@ -29,6 +40,7 @@ from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import CommitListener, NewestSeen
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
 from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
+from dgent.store.postgres.search import WaitingRows, search_quickly
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter
@@ -63,6 +75,7 @@ class PostgresBackend(KernelBackend):
         self._plain = wrap is no_wrap
         self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
+        self._waiting = WaitingRows()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
         self._writer: GroupWriter | None = None
@@ -286,6 +299,32 @@ class PostgresBackend(KernelBackend):
             if page is not None:
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
+
+    async def search(
+        self,
+        wanted: Wanted,
+        query: Query,
+        view: View,
+        limit: int,
+        as_of: int | None = None,
+        own: OwnVersions = NONE_OWN,
+        among: Collection[str] | None = None,
+    ) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
+        if self._plain and as_of is None and not own and wanted:
+            found = await search_quickly(
+                self._fetch,
+                self._texts,
+                self._catalogs,
+                self._waiting,
+                wanted,
+                view,
+                among if query.schema is None else (query.schema,),
+                lambda reading: self._search(reading, wanted, query, view, limit, None, own, among),
+            )
+            if found is not None:
+                return found
+        return await super().search(wanted, query, view, limit, as_of, own, among)
 
     async def validate(self, guard: Guard, view: View) -> int:
         """Return the newest seq; raises TransactionConflict when something in the guard was touched."""

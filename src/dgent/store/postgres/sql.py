@@ -49,6 +49,34 @@ class Texts:
         self._rows(u)
         self._walks(u)
         self._log(u)
+        self._searches(u)
+
+    def _searches(self, u: str) -> None:
+        """Make the two statements of a search; each row of the first one says of what kind it is."""
+        none = "NULL::bigint"
+        self.search = (
+            "WITH waiting AS MATERIALIZED (SELECT i.n, i.ix, e.*"
+            " FROM unnest($4::int[]) WITH ORDINALITY i (ix, n) CROSS JOIN LATERAL (SELECT key, t, dk"
+            f" FROM {u}.entry WHERE ix = i.ix {_order(True)} LIMIT $5) e)"
+            " SELECT 0, 0::bigint, NULL::bytea, seq, catalog,"
+            f" {none}, {none}, NULL::bytea FROM {u}.clock"
+            f" UNION ALL SELECT 1, w.n, p.word, p.first, {none}, {none}, {none}, p.body"
+            " FROM unnest($1::int[], $2::bytea[], $3::bytea[]) WITH ORDINALITY w (ix, low, high, n)"
+            f" CROSS JOIN LATERAL (SELECT word, first, body FROM {u}.page WHERE ix = w.ix AND word >= w.low"
+            f" AND word < w.high ORDER BY word, first{_ALL}) p"
+            f" UNION ALL SELECT 2, n, key, t, dk, {none}, {none}, NULL FROM waiting"
+            " UNION ALL SELECT 3, w.n, d.words, d.dk, d.rev, d.size, d.page_rev, NULL"
+            " FROM (SELECT DISTINCT n, ix, dk FROM waiting) w CROSS JOIN LATERAL (SELECT *"
+            f" FROM {u}.doc d WHERE d.ix = w.ix AND d.dk = w.dk OFFSET 0) d"
+            f" UNION ALL SELECT 4, w.n, NULL, x.ix, {none}, {none}, {none}, NULL"
+            " FROM unnest($6::int[], $7::text[], $8::int[]) WITH ORDINALITY w (schema, path, iv, n)"
+            f" JOIN {u}.ix x ON x.schema = w.schema AND x.tag = '' AND x.path = w.path AND x.iv = w.iv"
+            " AND x.trail = 0"
+        )
+        self.rows_now = {
+            content: sql.replace("SELECT ", f"SELECT (SELECT seq FROM {u}.clock), ", 1)
+            for content, sql in ((True, self.rows), (False, self.rows_without))
+        }
 
     def _rows(self, u: str) -> None:
         self.brief = (

@@ -185,7 +185,8 @@ class PostgresUpkeep:
             await self._backend._write(lambda ledger, of=schema, some=some: fold.mend(ledger, of, some))  # type: ignore[misc]
         if not wrong:
             return []
-        message = f"the texts of {', '.join(wrong)} are to be indexed again"
+        names = ", ".join(schema or "records without a schema" for schema in wrong)
+        message = f"the texts of {names} are to be indexed again"
         return [Finding("problem", "entries", message, "" if fix else "run it again with fix", True, fix)]
 
     async def _vectors(self, fix: bool) -> list[Finding]:

@@ -195,7 +195,7 @@ async def _indexes(backend: SQLiteBackend) -> Seen:
 def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
     """Return how many records are in no field index, and whether some are not of the index's version."""
     unindexed = reading._all("SELECT count(*) FROM lag WHERE schema = ?", state.number)[0][0]
-    if state.fill is None:
+    if state.fill is None or not state.index_version:
         return unindexed, False
     sql = "SELECT EXISTS (SELECT 1 FROM datum WHERE schema = ? AND sv <> ? AND live = 1 AND trail = 0)"
     return unindexed, bool(reading._all(sql, state.number, state.index_version)[0][0])
@@ -203,7 +203,8 @@ def _behind(reading: SQLiteReading, state: SchemaState) -> tuple[int, bool]:
 
 def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[Finding, Mend | None]:
     waiting = ", ".join(state.building) or "indexes of an older version"
-    message = f"{state.name}: an index is not complete ({waiting}); queries are right, only slower"
+    name = state.name or "records without a schema"
+    message = f"{name}: an index is not complete ({waiting}); queries are right, only slower"
     if mixed:
         version = state.index_version
         hint = f"a program that knows version {version} of the schema goes on with it when it is opened"

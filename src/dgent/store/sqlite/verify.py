@@ -133,11 +133,12 @@ class Strays:
 
     def describe(self) -> str:
         """Return a description of the problems, in numbers."""
+        texts = [schema or "records without a schema" for schema in self.texts]
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
             + (f", {len(self.mistagged):,} entries lack tags of their records" if self.mistagged else "")
-            + (f", the texts of {', '.join(self.texts)} are to be indexed again" if self.texts else "")
+            + (f", the texts of {', '.join(texts)} are to be indexed again" if texts else "")
             + (f", the vectors of {', '.join(self.vectors)} are to be indexed again" if self.vectors else "")
             + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from dgent.errors import InputError, Unsupported
 from dgent.model.query import Query
+from dgent.model.reserved import is_reserved
 from dgent.universe.meaning import Mode
 from dgent.universe.room import find_titles
 from dgent.universe.universe import Universe
@@ -13,6 +15,8 @@ from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.data.answer import SearchHit, SearchHits, record_of
 from dgent.verbs.registry import Ask, argument, option, verb
+
+WAIT_S = 3.0  # for an index that is being built
 
 
 class SearchRecords(Ask):
@@ -58,7 +62,10 @@ async def search_words(
     as_of: str | None = None,
 ) -> SearchHits:
     """Search for words; with the part of each word in a score, if that is wanted."""
-    found = await u.search(words, wanted, k=limit, mode=mode, as_of=parse.point(as_of))
+    moment = parse.point(as_of)
+    found = await u.search(words, wanted, k=limit, mode=mode, as_of=moment)
+    if found.building and await _wait_for_index(u):
+        found = await u.search(words, wanted, k=limit, mode=mode, as_of=moment)
     titles = await find_titles(u, [hit.datum for hit in found])
     items = [
         SearchHit(
@@ -75,5 +82,14 @@ async def search_words(
     return SearchHits(items, found.building, explain, found.legs, found.note)
 
 
+async def _wait_for_index(u: Universe) -> bool:
+    """Wait a little for what is being indexed: who asks once would miss it. Return whether it is done."""
+    waiting = asyncio.ensure_future(u.indexed())
+    done, _ = await asyncio.wait((waiting,), timeout=WAIT_S)
+    waiting.cancel()
+    return bool(done) and waiting.exception() is None
+
+
 async def _has_texts(u: Universe, schema: str | None) -> bool:
-    return any(each.text for each in await u.schemas() if schema in (None, each.name))
+    found = [each for each in await u.schemas() if schema in (None, each.name)]
+    return any(each.text or not (each.index_version or is_reserved(each.name)) for each in found)

@@ -1,0 +1,155 @@
+"""A search on Postgres takes two round trips, finds what a transaction finds, and notices changes between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+import dgent
+from dgent import Datum, Query, Schema
+from dgent.blocks import Library
+from dgent.cupboard import Cupboard
+from dgent.search.wanted import parse_search
+from dgent.store.postgres import search as quick
+from tests.search.test_text_index import shrink
+
+NOTE = Schema("note", text={"title": 3, "body": 1})
+WORDS = [f"word{n}" for n in range(30)]
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The statements that were sent, each a round trip."""
+    sent: list[str] = []
+    for name in ("fetch", "execute", "fetchrow", "fetchval"):
+        real = getattr(asyncpg.Connection, name)
+
+        async def send(self: Any, sql: str, *values: Any, real: Any = real, **options: Any) -> Any:
+            sent.append(sql)
+            return await real(self, sql, *values, **options)
+
+        monkeypatch.setattr(asyncpg.Connection, name, send)
+    yield sent
+
+
+def note(id: str, choose: random.Random) -> Datum:
+    title, body = (" ".join(choose.choices(WORDS, k=choose.randrange(1, 8))) for _ in range(2))
+    return Datum(id, data={"title": title, "body": body}, schema="note", schema_version=1)
+
+
+async def found(u: dgent.Universe, words: str, **filters: Any) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in await u.search(words, schema="note", **filters)]
+
+
+async def fold(u: dgent.Universe) -> None:
+    while await u.backend.fill("note", u.contracts):
+        pass
+
+
+async def test_two_round_trips_however_many_words(url: str, trips: list[str]) -> None:
+    choose = random.Random(1)
+    async with dgent.open(url) as u:
+        u.register(NOTE)
+        await u.put_many([note(f"n{n}", choose) for n in range(60)])
+        await fold(u)
+        await u.put_many([note(f"w{n}", choose) for n in range(3)])
+        for words in ("word1", "word1 word2 word3 word4 word5", "word1*", "nowhere"):
+            for _ in range(3):  # the first ones read the runs, and the rows that wait
+                trips.clear()
+                await found(u, words)
+            assert len(trips) <= 2, (words, trips)
+        await u.put(note("w9", choose))
+        trips.clear()
+        assert ("w9" in [id for id, _ in await found(u, "word*", k=100)], len(trips)) == (True, 3)
+
+
+async def test_rooms_take_no_round_trip_of_their_own(url: str, trips: list[str]) -> None:
+    async with dgent.open(url) as u:
+        u.register(NOTE)
+        await Library(u, agent="scout").create("taste", text="soup by the lake")
+        await Cupboard(u).add("Swim in the lake")
+        await u.put(Datum("x", data={"title": "lake"}, schema="note", schema_version=1))
+        for _ in range(4):
+            trips.clear()
+            assert len(await u.search("lake")) == 3
+        assert len(trips) == 2, trips
+        block = await Library(u, agent="scout").get("taste")
+        await block.append(" and the sea")
+        assert len(await u.search("sea")) == 1, "its text is brought up to date first"
+
+
+async def test_it_finds_what_a_transaction_finds(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch)
+    choose = random.Random(2)
+    used: list[bool] = []
+    real = quick.search_quickly
+
+    async def note_use(*values: Any) -> Any:
+        page = await real(*values)
+        used.append(page is not None)
+        return page
+
+    monkeypatch.setattr("dgent.store.postgres.backend.search_quickly", note_use)
+    async with dgent.open(url) as u:
+        u.register(NOTE)
+        for step in range(60):
+            if choose.random() < 0.2:
+                await u.delete(f"n{choose.randrange(40)}")
+            elif choose.random() < 0.1:
+                await u.put(Datum(f"n{choose.randrange(40)}", data={"body": "word1"}))
+            else:
+                await u.put(note(f"n{choose.randrange(40)}", choose))
+            if choose.random() < 0.4:
+                await u.backend.fill("note", u.contracts)
+            if step % 20 == 19:
+                await u.forget(f"n{choose.randrange(40)}")
+            wanted = parse_search(" ".join(choose.choices(WORDS, k=3)) + choose.choice(("", " word1*")))
+            page = await u.backend.search(wanted, Query(), u.contracts, 100)
+            with monkeypatch.context() as patch:
+                patch.setattr(u.backend, "_plain", False)
+                slow = await u.backend.search(wanted, Query(), u.contracts, 100)
+            assert [(each.datum, each.score) for each in page.items] == [
+                (each.datum, each.score) for each in slow.items
+            ]
+    assert sum(used) > 30, "mostly it is quick"
+
+
+@pytest.mark.parametrize("change", ["put", "delete", "forget", "fold"])
+async def test_a_change_between_the_two_is_noticed(
+    url: str, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    shrink(monkeypatch)
+    choose = random.Random(3)
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        u.register(NOTE)
+        other.register(NOTE)
+        await u.put_many([note(f"n{n}", choose) for n in range(20)])
+        await u.put(Datum("x", data={"title": "lake", "body": ""}, schema="note", schema_version=1))
+        await fold(u)
+        assert [id for id, _ in await found(u, "lake")] == ["x"]
+        real, done = quick.SearchReading._fetch_rows, []
+
+        def change_first(self: Any, *values: Any) -> Any:
+            if not done:
+                done.append(change)
+                quick.wait(make_change())
+            return real(self, *values)
+
+        async def make_change() -> None:
+            if change == "put":
+                await other.put(note("x", choose))
+            elif change == "delete":
+                await other.delete("x")
+            elif change == "forget":
+                await other.forget("x")
+            else:
+                await other.put_many([note(f"m{n}", choose) for n in range(20)])
+                await fold(other)
+
+        monkeypatch.setattr(quick.SearchReading, "_fetch_rows", change_first)
+        hits = [id for id, _ in await found(u, "lake")]
+        assert (done, hits) == ([change], ["x"] if change == "fold" else [])
