@@ -54,6 +54,11 @@ def may_be_of_room(id: str) -> bool:
     return "/" in id or id.startswith(BUILTIN)
 
 
+def is_users(schema: str | None) -> bool:
+    """Return whether records of a schema are the user's, and not how dgent stores something."""
+    return schema is None or (schema not in OWNERS and not schema.startswith(OWN))
+
+
 def is_own(id: str, schema: str | None) -> bool:
     """Return whether a record would be one that dgent makes for itself, outside its rooms."""
     return id.startswith(OWN) or (schema is not None and schema.startswith(OWN) and schema != LINKS)
