@@ -9,7 +9,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
-from dgent.cupboard.room import DESCRIBED
+from dgent.cupboard.describe import DESCRIBED
 from tests.blocks.agents import library, scout, scribe, u
 
 __all__ = ["library", "scout", "scribe", "u"]

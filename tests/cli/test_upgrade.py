@@ -43,7 +43,7 @@ def test_any_command_upgrades_and_says_so_once(old: Terminal) -> None:
     assert first.code == 0 and f"from storage format 1 to {storage.FORMAT}" in first.err
     assert f"{old.store}.format-1.bak" in first.err
     assert old("data", "count").err == ""
-    assert len(old("log", "-n", "1000", "--json").data["items"]) == ANSWERS["commits"]
+    assert len(old("log", "--all", "-n", "1000", "--json").data["items"]) == ANSWERS["commits"]
     found = old("doctor", "--deep", "--json").data
     assert found["healthy"] and "backup" in [each["subject"] for each in found["findings"]]
 

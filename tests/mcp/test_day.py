@@ -151,8 +151,8 @@ async def test_two_agents_work_a_day(store_path: Path) -> None:
     for agent, names in zip(AGENTS, done, strict=True):
         mine = ["\n".join(commit[1:]) for commit in commits if f"  {agent}  " in commit[0]]
         for name in names:
-            assert any(f"{agent} takes {name}" in each for each in mine)
-        assert any(f"trail Dredge ({agent})" in each for each in mine)
+            assert any(f"{agent} took ‘{name}’" in each for each in mine)
+        assert any(f"{agent} began the trail ‘Dredge ({agent})’" in each for each in mine)
         assert any(f"Print the map ({agent})" in each for each in mine)
         assert not any(f"({other})" in each for other in AGENTS if other != agent for each in mine)
     run(store, "doctor", "--deep")

@@ -81,6 +81,7 @@ CASES: dict[str, list[Case]] = {
         Case({"seq": 1}, ["1"], "undo_conflict"),
         Case({"dry_run": True}, ["--dry-run"]),
     ],
+    "data.redo": [Case({}, [], "not_found"), Case({"dry_run": True}, ["--dry-run"], "not_found")],
     "data.watch": [],  # tests/cli/test_watch.py: it never ends by itself
     "data.compact": [Case({"versions": 0}, ["--versions", "0", "--yes"]), Case({}, ["--yes"], "input")],
     "data.associate": [Case({"a": "a", "b": "b", "kind": "near"}, ["a", "b", "-k", "near"])],
@@ -117,7 +118,8 @@ CASES: dict[str, list[Case]] = {
     "outbox.list": [Case({}, [])],
     "outbox.replay": [Case({}, [])],
     "outbox.discard": [Case({"id": "nobody"}, ["nobody", "--yes"], "not_found")],
-    "store.status": [Case({}, [])],
+    "store.init": [Case({"folder": "{new}"}, ["{new}"], "not_found")],
+    "store.status": [Case({}, []), Case({"all": True}, ["--all"])],
     "store.doctor": [Case({}, []), Case({"deep": True}, ["--deep"])],
     "store.backup": [Case({"to": "{new}"}, ["{new}"])],
     "store.copy": [

@@ -9,7 +9,7 @@ import pytest
 
 import dgent
 from dgent.cupboard import Cupboard, Table
-from dgent.cupboard.room import DESCRIBED
+from dgent.cupboard.describe import DESCRIBED
 from dgent.model import reserved
 from dgent.universe.room import all_rooms, load_room, names_in_store
 from dgent.verbs import registry

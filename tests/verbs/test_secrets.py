@@ -104,6 +104,7 @@ def asks(verb: registry.Verb, hidden: dict[str, str], newest: int) -> Iterator[d
         yield {"author": "ann"} if verb.id != "data.list" else {"limit": 5}
     if verb.id == "data.log":
         yield {"limit": 1000}
+        yield {"limit": 1000, "all": True}
 
 
 async def told(verb: registry.Verb, u: dgent.Universe, caller: Caller, args: dict[str, Any]) -> str:
@@ -174,7 +175,7 @@ async def test_what_is_shared_is_seen(planted: tuple[dgent.Universe, dict[str, s
         "data.list": {"prefix": hidden["given"]},
         "data.history": {"id": f"{hidden['given']}/u/0000000001"},
         "data.changes": {},
-        "data.log": {"limit": 1000},
+        "data.log": {"limit": 1000, "all": True},
     }.items():
         assert hidden["given"] in await told(registry.find(verb), u, eve, args), verb
     await Library(u, agent="ann").unshare("given", with_agent="eve")

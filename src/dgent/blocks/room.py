@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dgent.model.query import Query
 from dgent.universe.room import Describer, Name, Room, Title, find_by_name
 
 if TYPE_CHECKING:
@@ -40,11 +41,16 @@ class BlockRoom(Room):
         found = await find_by_name(universe, f"block.{kind}", field, start, where)
         return [Name(str(each.data.get(field, "")), str(each.data.get("description", ""))) for each in found]
 
-    async def describer(self, universe: Universe, agent: str) -> Describer:
+    async def describer(self, universe: Universe, agent: str | None) -> Describer:
         """Return what describes commits to an agent: those of blocks it may see, and of its archive."""
-        from dgent.blocks.context.activity import BlockDescriber
+        from dgent.blocks.context.describe import BlockDescriber
 
         return await BlockDescriber.load(universe, agent)
+
+    async def count_things(self, universe: Universe) -> Sequence[tuple[str, int]]:
+        """Count blocks that are not deleted, and entries of archives."""
+        blocks = await universe.count(Query(schema="block.block", where={"active": True}))
+        return ("block", blocks), ("archived text", await universe.count(Query(schema="block.entry")))
 
     async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
         """Load every block, and with `deep` every version; report those that fail."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dgent.model.query import Query
 from dgent.universe.room import (
-    Action,
     Describer,
     Keeper,
     Name,
@@ -14,13 +14,11 @@ from dgent.universe.room import (
     Title,
     find_by_id_or_name,
     find_by_name,
-    read_before,
 )
 
 if TYPE_CHECKING:
     from dgent.model.datum import Datum
     from dgent.model.schema import Schema
-    from dgent.store.backend import Change, Item
     from dgent.store.engine.merge import Rules
     from dgent.store.upkeep import Finding
     from dgent.universe.universe import Universe
@@ -28,15 +26,6 @@ if TYPE_CHECKING:
 NAMED = 5  # findings listed in the text
 HINT = "see `dgent cupboard audit`; with --repair it puts right what can be"
 MAX_NAME = 200
-
-DESCRIBED = {"cupboard.crumb": "crumb", "cupboard.trail": "trail"}
-DERIVED = frozenset(
-    (
-        *("updated_at", "holder", "lease_until", "token", "open_parents", "queue"),
-        *("completed_at", "crumbs", "extra"),
-    )
-)
-"""Fields that follow from others, or that no user sets: changing only these is not worth a line."""
 
 
 class CupboardRoom(Room):
@@ -69,9 +58,16 @@ class CupboardRoom(Room):
         names = [Name(str(each.get("name", "")), str(each.get("description", ""))) for each in known]
         return [each for each in names if each.word.startswith(start)]
 
-    async def describer(self, universe: Universe, agent: str) -> Describer:
-        """Return what describes commits of crumbs and trails, which belong to all agents."""
-        return CrumbDescriber(universe)
+    async def describer(self, universe: Universe, agent: str | None) -> Describer:
+        """Return what describes commits of the cupboard, which belongs to all agents."""
+        from dgent.cupboard.describe import CupboardDescriber
+
+        return CupboardDescriber(universe)
+
+    async def count_things(self, universe: Universe) -> Sequence[tuple[str, int]]:
+        """Count crumbs, trails and stashes."""
+        nouns = ("crumb", "trail", "stash")
+        return [(noun, await universe.count(Query(schema=f"cupboard.{noun}"))) for noun in nouns]
 
     async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
         """Audit the cupboard; `deep` adds nothing here."""
@@ -96,7 +92,7 @@ class CupboardRoom(Room):
         """Return crumbs, trails and stashes by name and state; of a comment the crumb that it is about."""
         crumbs = [str(each.data.get("crumb_id")) for each in found if each.schema == "cupboard.metadata"]
         named = zip(crumbs, await universe.get_many(crumbs, raw=True), strict=True) if crumbs else ()
-        names = {id: _name_of(crumb.data) for id, crumb in named if crumb is not None}
+        names = {id: name_of(crumb.data) for id, crumb in named if crumb is not None}
         return [_title(each, names) for each in found]
 
     def keeper(self, universe: Universe) -> Keeper:
@@ -117,56 +113,12 @@ def _title(found: Datum, crumbs: Mapping[str, str]) -> Title:
         kind = "comment" if data.get("table_name") == "comments" else str(data.get("table_name"))
         return Title(kind, about, crumbs.get(about, about), "of a crumb")
     if kind == "stash":
-        return Title(kind, found.id, _name_of(data), str(data.get("stash_type", "")))
+        return Title(kind, found.id, name_of(data), str(data.get("stash_type", "")))
     if kind == "trail" and data.get("lesson"):
         kind = "lesson"
-    return Title(kind, found.id, _name_of(data), str(data.get("state", "")))
+    return Title(kind, found.id, name_of(data), str(data.get("state", "")))
 
 
-def _name_of(data: Mapping[str, Any]) -> str:
+def name_of(data: Mapping[str, Any]) -> str:
     name = data.get("name")
     return " ".join(name.split())[:MAX_NAME] if isinstance(name, str) else ""
-
-
-class CrumbDescriber:
-    """Describes commits of crumbs and trails, without changes that only follow from others."""
-
-    def __init__(self, universe: Universe) -> None:
-        self._universe = universe
-
-    async def describe(self, change: Change) -> list[Action]:
-        """Return what a commit did to crumbs and trails."""
-        before = await read_before(self._universe, change, DESCRIBED)
-        found = [
-            _describe(change, item, before.get(str(item.id)))
-            for item in change.items
-            if item.schema in DESCRIBED and item.id is not None
-        ]
-        return [each for each in found if each is not None]
-
-
-def _describe(change: Change, item: Item, before: Datum | None) -> Action | None:
-    datum = item.datum if item.op == "put" else item.last
-    data: Mapping[str, Any] = {} if datum is None else datum.data
-    what = _name_change(item, data, before)
-    if not what:
-        return None
-    holder = data.get("holder")
-    by = holder if what == "taken" and isinstance(holder, str) else change.author  # taken for an agent
-    return Action(
-        DESCRIBED[item.schema or ""], str(item.id), by, what, _name_of(data), message=change.note or ""
-    )
-
-
-def _name_change(item: Item, data: Mapping[str, Any], before: Datum | None) -> str:
-    """Name the change: create, delete, a new state, or change; empty when nothing of interest changed."""
-    if item.op != "put":
-        return "delete"
-    if item.rev == 1:
-        return "create"
-    was: Mapping[str, Any] = {} if before is None else before.data
-    state = data.get("state")
-    if isinstance(state, str) and state and state != was.get("state"):
-        return state
-    changed = {name for name in (*data, *was) if data.get(name) != was.get(name)}
-    return "change" if changed - DERIVED else ""

@@ -34,7 +34,7 @@ from dgent.errors import Conflict, UndoConflict, Unreadable
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, Reverted
-from dgent.universe.history import refusal
+from dgent.universe.history import find_changed, refusal
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
@@ -56,8 +56,7 @@ class CupboardUndo:
         """
         await self._cupboard._ready()
         records = await self._own_changes(records)
-        changed = [record for record in records if record.now_rev != record.rev]
-        if changed and not force:
+        if not force and (changed := await find_changed(self._cupboard._universe, records)):
             raise refusal(seq, changed)
 
         async def work(changeset: Changeset) -> None:

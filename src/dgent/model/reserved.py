@@ -54,9 +54,9 @@ def may_be_of_room(id: str) -> bool:
     return "/" in id or id.startswith(BUILTIN)
 
 
-def is_reserved(schema: str) -> bool:
+def is_reserved(schema: str | None) -> bool:
     """Return whether a schema is of a room or of dgent itself, also where nobody declared it."""
-    return schema in OWNERS or schema.startswith(OWN)
+    return schema is not None and (schema in OWNERS or schema.startswith(OWN))
 
 
 def is_own(id: str, schema: str | None) -> bool:

@@ -2,21 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from dgent import clock, ids
-from dgent.errors import InputError, NotFound, UndoConflict, VersionConflict
+from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict, VersionConflict
 from dgent.model import reserved
-from dgent.store.backend import Committed, Delete, Keep, Op, Reverted
+from dgent.store.backend import Change, Committed, Delete, Keep, Op, Reverted
 from dgent.universe import write
-from dgent.universe.room import Keeper, load_room
+from dgent.universe.room import Describers, Keeper, load_room
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 ATTEMPTS = 8
+WINDOW = 256  # commits that are read at once
+
+
+async def read_back(universe: Universe, after: int = 0, last: int | None = None) -> AsyncIterator[Change]:
+    """Yield the commits after `after` up to `last`, or the newest; newest first, as far as they are kept."""
+    end = await universe.seq() if last is None else last
+    while end > after:
+        low = max(after, end - WINDOW)
+        try:
+            changes = await universe.changes(low, until=end)
+        except HistoryGone as gone:
+            first = gone.details.get("first_seq")
+            if type(first) is not int or first - 1 <= low or first > end:
+                return
+            after = low = first - 1
+            changes = await universe.changes(low, until=end)
+        for change in reversed(changes):
+            if change.seq is not None:
+                yield change
+        end = low
+
+
+async def find_undoable(universe: Universe, describers: Describers, keeps: bool = False) -> int | None:
+    """Return the newest commit of a user that is not undone; None where there is none.
+
+    `keeps`: pass over commits of rooms that refuse an undo, since they have one of their own.
+    """
+    undone: set[int | None] = set()
+    async for change in read_back(universe):
+        if change.seq in undone:
+            continue
+        if change.kind == "undo":
+            undone.add(change.of_seq)
+        elif change.kind not in UNDONE or not await describers.is_of_user(change):
+            continue
+        elif not keeps or all(_has_keeper(universe, item.schema) for item in change.items):
+            return change.seq
+    return None
+
+
+def _has_keeper(universe: Universe, schema: str | None) -> bool:
+    owner = reserved.OWNERS.get(schema or "")
+    return owner is None or load_room(owner).keeper(universe) is not None
+
+
+async def find_redoable(universe: Universe, describers: Describers) -> int | None:
+    """Return the newest undo that is not itself undone; None where there is none, or something came after."""
+    undone: set[int | None] = set()
+    async for change in read_back(universe):
+        if change.seq in undone:
+            continue
+        if change.kind == "undo":
+            undone.add(change.of_seq)
+            target = None if change.of_seq is None else await _find_commit(universe, change.of_seq)
+            if target is None or target.kind != "undo":  # undoing an undo was a redo
+                return change.seq
+        elif await describers.is_of_user(change):
+            return None
+    return None
+
+
+UNDONE = ("data", "upgrade", "complete", "abandon", "merge")
+"""The kinds of commits that a user takes back one after the other."""
 
 
 async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: bool) -> Committed:
@@ -31,7 +94,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
             done = await keeper.undo(seq, picked, force, False)
             assert done is not None
             return done
-        records = _revertible(seq, picked, force)
+        records = await _revertible(universe, seq, picked, force)
         try:
             return await universe.commit(
                 _ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
@@ -50,14 +113,52 @@ async def revertible(universe: Universe, seq: int, wanted: set[str] | None, forc
     if keeper is not None:
         await keeper.undo(seq, records, force, True)
         return records
-    return _revertible(seq, records, force)
+    return await _revertible(universe, seq, records, force)
 
 
-def _revertible(seq: int, records: list[Reverted], force: bool) -> list[Reverted]:
-    changed = [record for record in records if record.now_rev != record.rev]
-    if changed and not force:
+async def _revertible(universe: Universe, seq: int, records: list[Reverted], force: bool) -> list[Reverted]:
+    if not force and (changed := await find_changed(universe, records)):
         raise refusal(seq, changed)
     return records
+
+
+async def find_changed(universe: Universe, records: Iterable[Reverted]) -> list[Reverted]:
+    """Return the records of a commit that changed since and were not put back by undoing those changes."""
+    found: dict[int, Change | None] = {}
+    return [
+        record
+        for record in records
+        if record.now_rev != record.rev and not await _is_put_back(universe, record, found)
+    ]
+
+
+async def _is_put_back(universe: Universe, record: Reverted, found: dict[int, Change | None]) -> bool:
+    """Check whether the later changes of a record are undone among themselves; `found` keeps commits."""
+    undone: set[int | None] = set()
+    expected = record.now_rev
+    for version in await universe.history(record.id):  # newest first
+        if version.rev <= record.rev:
+            break
+        if version.rev != expected:
+            return False  # one in between is pruned
+        expected -= 1
+        if version.seq in undone:
+            undone.remove(version.seq)
+            continue
+        if version.seq not in found:
+            found[version.seq] = await _find_commit(universe, version.seq)
+        change = found[version.seq]
+        if change is None or change.kind != "undo":
+            return False
+        undone.add(change.of_seq)
+    return not undone and expected == record.rev
+
+
+async def _find_commit(universe: Universe, seq: int) -> Change | None:
+    try:
+        return next(iter(await universe.changes(seq - 1, until=seq)), None)
+    except HistoryGone:
+        return None
 
 
 async def _keeper(universe: Universe, records: list[Reverted]) -> Keeper | None:
@@ -96,8 +197,9 @@ def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
 def refusal(seq: int, changed: list[Reverted]) -> UndoConflict:
     """Return the error that records of a commit have changed since."""
     names = ", ".join(f"{r.id!r} (rev {r.now_rev}, commit {r.now_seq})" for r in changed[:10])
+    count = "1 record" if len(changed) == 1 else f"{len(changed)} records"
     return UndoConflict(
-        f"{len(changed)} records of commit {seq} changed since: {names}",
+        f"{count} of commit {seq} changed since: {names}",
         records={r.id: (r.now_rev, r.now_seq) for r in changed},
     )
 

@@ -13,13 +13,17 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import msgspec
+
 from dgent.errors import HistoryGone
 from dgent.model import reserved
+from dgent.model.crystal import Crystal
+from dgent.universe.contract import Contracts
 
 if TYPE_CHECKING:
     from dgent.model.datum import Datum
     from dgent.model.schema import Schema
-    from dgent.store.backend import Change, Committed, Reverted
+    from dgent.store.backend import Change, Committed, Item, Reverted
     from dgent.store.engine.merge import Rules
     from dgent.store.upkeep import Finding
     from dgent.universe.gate import Principal, Scope
@@ -36,7 +40,8 @@ class Name(NamedTuple):
 class Action(NamedTuple):
     """One thing that a commit did in a room: the author, the operation, and the name of what it changed.
 
-    `owner`, `version` and `message` are empty where things of this kind have none.
+    `owner`, `version` and `message` are empty where things of this kind have none. `text` is what happened in
+    words that follow the author: finished ‘Fix crash’.
     """
 
     kind: str
@@ -47,6 +52,12 @@ class Action(NamedTuple):
     owner: str = ""
     version: int | None = None
     message: str = ""
+    text: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What happened, as a user reads it in the log."""
+        return f"{self.by} {self.text or f'{self.what} {self.name}'.strip()}"
 
 
 class Title(NamedTuple):
@@ -94,9 +105,16 @@ class Room(Protocol):
         """Return the names of stored things of a kind that begin so, as an agent would call them."""
         return []
 
-    async def describer(self, universe: Universe, agent: str) -> Describer:
-        """Return what describes the room's commits to an agent."""
+    async def describer(self, universe: Universe, agent: str | None) -> Describer:
+        """Return what describes the room's commits to an agent; None sees everything.
+
+        A commit that it does not describe is upkeep, which the log hides and undo passes over.
+        """
         ...
+
+    async def count_things(self, universe: Universe) -> Sequence[tuple[str, int]]:
+        """Return how many things of the room a user has: the noun of one, and their number."""
+        return ()
 
     async def inspect(self, universe: Universe, *, deep: bool = False) -> list[Finding]:
         """Look for problems in the room's records, and change nothing; only the room knows what they mean."""
@@ -145,6 +163,48 @@ async def names_in_store(universe: Universe) -> list[str]:
     """Return the names of the rooms that have been used in a store."""
     declared = {reserved.OWNERS.get(schema.name) for schema in await universe.schemas(partial=True)}
     return [name for name in reserved.MODULES if name in declared]
+
+
+def _raw(item: Item) -> Item:
+    """Return an item of a change with its records as they are stored; a feed may have made values of them."""
+    datum, last = (each.datum if isinstance(each, Crystal) else each for each in (item.datum, item.last))
+    return msgspec.structs.replace(item, datum=datum, last=last)
+
+
+class Describers:
+    """Describes commits of every room to one agent, or to one who sees everything."""
+
+    def __init__(self, universe: Universe, agent: str | None) -> None:
+        self.universe, self._agent = universe, agent
+        self._describers: dict[str, Describer] = {}
+
+    async def describe(self, change: Change) -> list[Action]:
+        """Return what a commit did to things of rooms; empty for upkeep and for records of no room."""
+        owners = {reserved.OWNERS.get(item.schema or "") for item in change.items}
+        if owners.isdisjoint(reserved.MODULES):
+            return []
+        change = msgspec.structs.replace(change, items=tuple(map(_raw, change.items)))
+        done: list[Action] = []
+        for name in reserved.MODULES:
+            if name in owners:
+                done += await (await self._find(name)).describe(change)
+        return done
+
+    async def _find(self, name: str) -> Describer:
+        if name not in self._describers:
+            room, contracts = load_room(name), Contracts()
+            for schema in room.schemas:
+                contracts.add(schema)
+            # It knows the schemas of the room, and sees what this universe sees.
+            own = self.universe._twin(contracts=contracts, _undeclared=[])
+            self._describers[name] = await room.describer(own, self._agent)
+        return self._describers[name]
+
+    async def is_of_user(self, change: Change) -> bool:
+        """Check whether a commit changed something of a user, and not only what dgent keeps for itself."""
+        return any(not reserved.is_reserved(item.schema) for item in change.items) or bool(
+            await self.describe(change)
+        )
 
 
 async def find_titles(universe: Universe, found: Sequence[Datum]) -> list[Title]:

@@ -35,11 +35,13 @@ class Context:
         out: Callable[[bytes], object] | None = None,
         consent: Consent | None = None,
         library: Library | None = None,
+        missing: Path | None = None,
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
         self.consent = consent  # who is asked where a block wants the partner or a human to agree
         self.library = library  # one that a program has already, with its own trust and consent
+        self.missing = missing  # where the store will be that nothing has been written to yet
         self.out = out  # where a verb that writes a file writes when the file is called "-"
 
     async def universe(self) -> Universe:

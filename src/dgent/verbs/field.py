@@ -19,7 +19,7 @@ class VerbField:
         self.help: str = meta.description
         extra = meta.extra or {}
         self.place, self.words = extra.get("place", False), extra.get("words", False)
-        self.file = extra.get("file", False)
+        self.file, self.prompt = extra.get("file", False), extra.get("prompt", "")
         self.option = extra.get("name") or name.replace("_", "-")
         self.short, self.complete = extra.get("short", ""), extra.get("complete", "")
         kinds = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)

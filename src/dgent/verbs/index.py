@@ -22,6 +22,7 @@ MODULES: dict[str, str] = {
     "data.get-commit": "dgent.verbs.data.history",
     "data.changes": "dgent.verbs.data.history",
     "data.undo": "dgent.verbs.data.history",
+    "data.redo": "dgent.verbs.data.history",
     "data.watch": "dgent.verbs.data.history",
     "data.compact": "dgent.verbs.data.history",
     "data.associate": "dgent.verbs.data.association",
@@ -174,6 +175,7 @@ MODULES: dict[str, str] = {
     "config.get": "dgent.verbs.store.config",
     "config.set": "dgent.verbs.store.config",
     "config.unset": "dgent.verbs.store.config",
+    "store.init": "dgent.verbs.store.project",
     "store.status": "dgent.verbs.store.store",
     "store.doctor": "dgent.verbs.store.store",
     "store.backup": "dgent.verbs.store.store",
@@ -218,6 +220,7 @@ NOUNS: dict[str, str] = {
 }
 
 SHORT: dict[str, tuple[str, str]] = {
+    "init": ("store.init", "Give this project a store of its own, found from every folder below it."),
     "remember": ("data.put", "Store a record."),
     "recall": ("data.query", "Find records of a schema, the newest first; search for several words."),
     "search": (
@@ -230,6 +233,7 @@ SHORT: dict[str, tuple[str, str]] = {
     "history": ("data.history", "List the versions of a record, newest first."),
     "diff": ("data.diff", "Show how two versions of a record differ."),
     "undo": ("data.undo", "Put back what a commit changed, as a new commit."),
+    "redo": ("data.redo", "Take back the newest undo, unless something was changed after it."),
     "watch": ("data.watch", "Follow commits as they happen."),
     "forget": ("data.forget", "Erase records and all their versions for good."),
     "ready": ("crumb.ready", "List the crumbs that can be taken now, by priority, then age."),

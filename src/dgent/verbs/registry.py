@@ -44,9 +44,15 @@ def argument(help: str, *, complete: str = "", words: bool = False, file: bool =
     return msgspec.Meta(description=help, extra=extra)
 
 
-def option(help: str, *, short: str = "", name: str = "", complete: str = "") -> msgspec.Meta:
-    """Describe a field that the command line takes by name: its own, or another that Python cannot have."""
-    return msgspec.Meta(description=help, extra={"short": short, "name": name, "complete": complete})
+def option(
+    help: str, *, short: str = "", name: str = "", complete: str = "", prompt: str = ""
+) -> msgspec.Meta:
+    """Describe a field that the command line takes by name: its own, or another that Python cannot have.
+
+    `prompt` is a question that a door may ask a person who did not say.
+    """
+    extra = {"short": short, "name": name, "complete": complete, "prompt": prompt}
+    return msgspec.Meta(description=help, extra=extra)
 
 
 class Verb(msgspec.Struct, frozen=True):

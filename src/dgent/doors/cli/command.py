@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dgent.doors.cli.options import completer, door_options, side_by_side
+from dgent.doors.cli.options import completer, door_options, options_of, side_by_side
 from dgent.errors import InputError
 from dgent.verbs import parse, registry
 from dgent.verbs.field import VerbField, fields_of
 from dgent.verbs.registry import Verb
 
 FILE = "from_file"
+_NEGATIVE = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+class VerbCommand(click.Command):
+    """A command that takes a negative number for a value: no option of dgent begins with a digit."""
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return click's parser, with negative numbers among the arguments."""
+        parser: Any = super().make_parser(ctx)
+        parse_option = parser._process_opts
+
+        def parse_word(word: str, state: Any) -> None:
+            if _NEGATIVE.fullmatch(word):
+                state.largs.append(word)
+            else:
+                parse_option(word, state)
+
+        parser._process_opts = parse_word
+        return parser
 
 
 def command_of(id: str, name: str) -> click.Command:
@@ -26,9 +46,13 @@ def command_of(id: str, name: str) -> click.Command:
     def run(ctx: click.Context, /, **given: Any) -> int:
         from dgent.doors.cli.session import answer
 
-        return answer(ctx, verb, _read_values(fields, given))
+        values = _read_values(fields, given)
+        for field in fields:
+            if field.prompt and field.name not in values and not options_of(ctx).yes and _can_ask():
+                values[field.name] = click.confirm(field.prompt, err=True)
+        return answer(ctx, verb, values)
 
-    return click.Command(
+    return VerbCommand(
         name=name,
         callback=run,
         help=_help(verb, fields),
@@ -104,6 +128,10 @@ def _help(verb: Verb, fields: list[CommandField]) -> str:
         lines += [f"{field.name.upper().replace('_', '-'):{width}}{field.help}" for field in places]
     lines += ["", f"The verb {verb.id}; its effect: {verb.effect}."]
     return "\n".join(lines)
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _read_input() -> str:

@@ -98,6 +98,7 @@ _DRAWINGS: dict[str, str] = {
     "Imported": "store.draw_import",
     "RestoreResult": "store.draw_restore",
     "Status": "store.draw_status",
+    "ProjectStore": "store.draw_project",
     "Upgrade": "store.draw_upgrade",
     "Schemas": "store.draw_schemas",
     "SettingsInfo": "store.draw_settings",

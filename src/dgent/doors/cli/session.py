@@ -136,18 +136,22 @@ def answer(ctx: click.Context, verb: Verb, given: dict[str, Any]) -> int:
     effect = verb.effect_of(ask)
     if effect == "destroy" and not chosen.yes:
         _confirm(verb, ask, settings, chosen)
-    return asyncio.run(_answer(verb, ask, settings, chosen, makes=verb.makes and not _is_trial(ask)))
+    makes = verb.makes and not getattr(ask, "dry_run", False)
+    if makes and hasattr(ask, "dry_run") and find_missing(settings) is not None:
+        # What fails must not leave an empty store: it is tried on one in memory first.
+        asyncio.run(_answer(verb, _trial_of(ask), settings, chosen, makes=False, quiet=True))
+    return asyncio.run(_answer(verb, ask, settings, chosen, makes))
 
 
-def _is_trial(ask: Ask) -> bool:
-    return bool(getattr(ask, "dry_run", False))
+def _trial_of(ask: Any) -> Ask:
+    trial: Ask = msgspec.structs.replace(ask, dry_run=True)
+    return trial
 
 
 def _confirm(verb: Verb, ask: Ask, settings: config.Settings, chosen: DoorOptions) -> None:
     """Ask before a call that cannot be undone; a dry run first raises its errors."""
     if hasattr(ask, "dry_run"):
-        trial = msgspec.structs.replace(ask, dry_run=True)
-        asyncio.run(_answer(verb, trial, settings, chosen, makes=False, quiet=True))
+        asyncio.run(_answer(verb, _trial_of(ask), settings, chosen, makes=False, quiet=True))
     given = [value for value in msgspec.structs.asdict(ask).values() if value and value is not True]
     about = ", ".join(str(each) for value in given for each in (value if type(value) is tuple else [value]))
     if sys.stdin is None or not sys.stdin.isatty():
@@ -160,7 +164,8 @@ async def _answer(
 ) -> int:
     async with AsyncExitStack() as stack:
         bar = stack.enter_context(Bar(verb.id))
-        store = Store(stack, settings, chosen, makes)
+        reads = verb.effect_of(ask) == "read" and not verb.streams and (verb.makes or not verb.local)
+        store = Store(stack, settings, chosen, makes, reads)
         caller = Caller("terminal", chosen.agent, "partner")
         out = Out()
         consent = Consent(chosen.yes)
@@ -171,6 +176,7 @@ async def _answer(
             report=bar.report,
             out=out.write,
             consent=consent.ask,
+            missing=find_missing(settings),
         )
         result = registry.call(verb, context, ask)
         if verb.streams:
@@ -181,6 +187,7 @@ async def _answer(
         bar.close()
         if quiet:
             return 0
+        store.report_missing()
         if out.used:
             # Standard output is the file, so the answer goes to standard error.
             if chosen.output == "human":
@@ -235,13 +242,21 @@ class Store:
     """The store of a call, opened at first use."""
 
     def __init__(
-        self, stack: AsyncExitStack, settings: config.Settings, chosen: DoorOptions, makes: bool
+        self,
+        stack: AsyncExitStack,
+        settings: config.Settings,
+        chosen: DoorOptions,
+        makes: bool,
+        reads: bool = False,
     ) -> None:
-        self._stack, self._settings, self._chosen, self._makes = stack, settings, chosen, makes
+        self._stack, self._settings, self._chosen = stack, settings, chosen
+        self._makes, self._reads = makes, reads
         self._universe: Universe | None = None
 
     async def open(self) -> Universe:
         """Return the universe; the first write creates it and reports where."""
+        if self._universe is None and self._reads and find_missing(self._settings) is not None:
+            self._universe = await self._stack.enter_async_context(open_universe("memory:"))
         if self._universe is None:
             settings = self._settings
             new = self._new()
@@ -267,6 +282,12 @@ class Store:
                 click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
         return self._universe
 
+    def report_missing(self) -> None:
+        """Say so where an empty store in memory stood for one that does not exist yet."""
+        told = self._reads and self._universe is not None and self._chosen.output == "human"
+        if told and find_missing(self._settings) is not None:
+            click.echo(mask(f"{self._describe_missing()}; {self._hint()}"), err=True)
+
     def _report_upgrade(self, done: Upgrade | None) -> None:
         if done is not None and done.steps and self._chosen.output == "human":
             backup = f"; the backup is {mask(done.backup)}" if done.backup else ""
@@ -281,24 +302,38 @@ class Store:
     def _new(self) -> Path | None:
         """Return the path of a store to create, after making its folder; None when the store exists."""
         settings = self._settings
-        try:
-            settings.url.encode()
-        except UnicodeEncodeError:
-            raise ConfigError("the path of the store is not valid Unicode text") from None
-        path = _path_of(settings.url)
-        if path is None or path.exists():
+        path = find_missing(settings)
+        if path is None:
             return None
-        if settings.degrade and Path(settings.outbox).exists():
-            return None  # it was there before: now it is unavailable
         if not self._makes:
-            where = settings.constellation or path
-            option = "" if settings.constellation == "default" else f"-C {settings.constellation} "
-            option = option if settings.constellation else f"--url {settings.url} "
-            hint = f"`dgent {option}remember something` makes it"
-            raise NotFound(f"there is nothing in {where} yet", hint=hint, path=str(path))
+            raise NotFound(self._describe_missing(), hint=self._hint(), path=str(path))
         if settings.folder is not None:
             make_private(settings.folder)
         return path
+
+    def _describe_missing(self) -> str:
+        where = self._settings.constellation or find_missing(self._settings)
+        return f"nothing is stored in {where} yet"
+
+    def _hint(self) -> str:
+        settings = self._settings
+        option = f"-C {settings.constellation} " if settings.constellation else f"--url {settings.url} "
+        option = option if settings.values["url"].source == "argument" else ""
+        return f"`dgent {option}remember something` makes it"
+
+
+def find_missing(settings: config.Settings) -> Path | None:
+    """Return the path of a store that does not exist yet; None when it does, or is on a server."""
+    try:
+        settings.url.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("the path of the store is not valid Unicode text") from None
+    path = _path_of(settings.url)
+    if path is None or path.exists():
+        return None
+    if settings.degrade and Path(settings.outbox).exists():
+        return None  # it was there before: now it is unavailable
+    return path
 
 
 def _find_embedder(settings: config.Settings) -> Embedder | None:

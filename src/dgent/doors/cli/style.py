@@ -97,7 +97,9 @@ def size(number: int) -> str:
 
 def many(number: int, noun: str) -> str:
     """Return a number with its noun: 1 record, 2 records."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    plural = f"{noun}es" if noun.endswith(("s", "sh", "ch", "x")) else f"{noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else plural
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def width(text: str) -> int:

@@ -208,7 +208,7 @@ def set_up_git(folder: str) -> GitSetup:
 
     The attributes are committed with the repository; the command of the driver is set in each clone.
     """
-    top = _ask_git(folder, "rev-parse", "--show-toplevel")
+    top = find_repository(folder)
     if top is None:
         raise NotFound(
             f"{folder} is not in a git repository", hint="run `git init`, or use a folder in a clone"
@@ -222,9 +222,14 @@ def set_up_git(folder: str) -> GitSetup:
     return GitSetup(top, path, command, added or before != command)
 
 
+def find_repository(folder: str) -> str | None:
+    """Return the top folder of the git repository around a folder; None outside of one, or without git."""
+    return _ask_git(folder, "rev-parse", "--show-toplevel") if shutil.which("git") else None
+
+
 def is_set_up(folder: str) -> bool | None:
     """Check whether git merges the folder's files by lines; None outside a git repository."""
-    if not shutil.which("git") or _ask_git(folder, "rev-parse", "--show-toplevel") is None:
+    if find_repository(folder) is None:
         return None
     attribute = _ask_git(folder, "check-attr", "merge", "x.jsonl") or ""
     return attribute.endswith(f": {DRIVER}") and bool(

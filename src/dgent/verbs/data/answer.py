@@ -89,12 +89,17 @@ class ChangeResult(msgspec.Struct, frozen=True):
     """The result of a change: its commit, and the records it touched.
 
     `seq` is None after a dry run, and while the change is `pending` because the store is unavailable.
+    After an undo, `of_seq` is what was undone and `summary` what came back, in words; `redo` when that was
+    an undo itself.
     """
 
     seq: int | None
     changed: list[str]
     dry_run: bool = False
     pending: bool = False
+    summary: list[str] = []
+    of_seq: int | None = None
+    redo: bool = False
 
 
 def record_of(datum: Datum, committed_by: str | None = None) -> Record:

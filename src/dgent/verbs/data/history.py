@@ -8,21 +8,21 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dgent.errors import Conflict, HistoryGone, InputError, NotFound, UndoConflict
+from dgent.errors import Conflict, Denied, HistoryGone, InputError, NotFound, UndoConflict
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Keep, Version
-from dgent.universe.history import revertible
-from dgent.universe.room import names_in_store
+from dgent.universe.history import find_redoable, find_undoable, read_back, revertible
+from dgent.universe.room import Describers, names_in_store
 from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.answer import ChangeResult, Record, record_of
-from dgent.verbs.data.record import DryRun, FindRecords, find_record, query_of
+from dgent.verbs.data.record import All, DryRun, FindRecords, find_record, query_of
 from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
-WINDOW = 200  # commits read at once while going back through the log
 
 
 class RecordVersion(msgspec.Struct, frozen=True):
@@ -173,7 +173,10 @@ class CommitItem(msgspec.Struct, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One commit in the log; without a number when it is `provisional`, because the store is unavailable."""
+    """One commit in the log; without a number when it is `provisional`, because the store is unavailable.
+
+    `summary` says in a sentence each what it did to crumbs, blocks and other things of rooms.
+    """
 
     seq: int | None
     at: datetime
@@ -183,6 +186,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     of_seq: int | None
     items: list[CommitItem]
     provisional: bool = False
+    summary: list[str] = []
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -202,6 +206,7 @@ class Back(Ask):
     author: Annotated[str | None, option("by this author")] = None
     id: Annotated[str | None, option("that touched this record", complete="id")] = None
     schema: Annotated[str | None, option("that touched this schema", short="s", complete="schema")] = None
+    all: All = False
 
 
 @verb("data.log", effect="read", errors=(InputError,))
@@ -210,24 +215,42 @@ async def log(context: Context, ask: Back) -> Log:
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     u = await context.universe()
-    kept = first = (await u.stats()).first_seq
-    end = await u.seq() + 1
-    end = end if ask.before is None else min(ask.before, end)
+    kept = (await u.stats()).first_seq
+    first, last = kept, await u.seq()
+    last = last if ask.before is None else min(ask.before - 1, last)
     if ask.since is not None:
         # Commit times never go back, so what is older lies before one commit.
         first = max(first, await u.backend.seq_at(parse.moment(ask.since, "since")) + 1)
+    whole = ask.all or ask.id is not None or ask.schema is not None
+    describers = describers_of(context, u)
     entries: list[LogEntry] = []
-    while end > first and len(entries) < ask.limit:
-        start = max(first - 1, end - 1 - WINDOW)
-        entries += [
-            entry_of(change)
-            for change in reversed(await u.changes(start, until=end - 1))
-            if _is_wanted(change, ask)
-        ]
-        end = start + 1
+    async for change in read_back(u, first - 1, last):
+        entry = await describe(change, describers, whole) if _is_wanted(change, ask) else None
+        entries += [] if entry is None else [entry]
+        if len(entries) == ask.limit:
+            break
     # A filtered log is not a question about work.
     glance = ask == Back(limit=ask.limit)
-    return Log(entries[: ask.limit], kept, await room.work(u) if glance else None)
+    return Log(entries, kept, await room.work(u) if glance else None)
+
+
+def describers_of(context: Context, u: Universe) -> Describers:
+    """Return what describes commits to the caller; a partner sees everything."""
+    caller = context.caller
+    return Describers(u, None if caller.trust == "partner" else caller.agent or caller.id)
+
+
+async def describe(change: Change, describers: Describers, whole: bool) -> LogEntry | None:
+    """Return a commit with what it did in sentences; its records of rooms only if `whole`.
+
+    None for a commit of which nothing would be left: it is upkeep of dgent itself.
+    """
+    done = [each.sentence for each in await describers.describe(change)]
+    entry = msgspec.structs.replace(entry_of(change), summary=done)
+    if whole or not change.items:
+        return entry
+    own = [item for item in entry.items if not reserved.is_reserved(item.schema)]
+    return msgspec.structs.replace(entry, items=own) if own or done else None
 
 
 def entry_of(change: Change) -> LogEntry:
@@ -281,7 +304,8 @@ async def get_commit(context: Context, ask: GetCommit) -> WholeCommit:
     changes = await u.changes(ask.seq - 1, until=ask.seq) if 1 <= ask.seq <= await u.seq() else []
     if not changes:
         raise NotFound(f"there is no commit {ask.seq}", hint=COMMITS, seq=ask.seq)
-    return WholeCommit(**msgspec.structs.asdict(entry_of(changes[0])))
+    done = [each.sentence for each in await describers_of(context, u).describe(changes[0])]
+    return WholeCommit(**msgspec.structs.asdict(entry_of(changes[0])) | {"summary": done})
 
 
 class ChangesSince(Ask):
@@ -301,7 +325,9 @@ async def changes(context: Context, ask: ChangesSince) -> Log:
 class UndoCommit(Ask):
     """Input of `data.undo`."""
 
-    seq: Annotated[int | None, argument("the number of the commit; without it the newest")] = None
+    seq: Annotated[
+        int | None, argument("the number of the commit; without it the newest that is not undone")
+    ] = None
     only: Annotated[tuple[str, ...], option("only these records of it", complete="id")] = ()
     force: Annotated[bool, option("also where a record has changed since")] = False
     dry_run: DryRun = False
@@ -312,27 +338,89 @@ async def undo(context: Context, ask: UndoCommit) -> ChangeResult:
     """Put back what a commit changed, as a new commit."""
     u = await context.universe()
     newest = await u.seq()
-    seq = newest if ask.seq is None else ask.seq
+    describers = describers_of(context, u)
+    seq = await find_undoable(u, describers) if ask.seq is None else ask.seq
+    if seq is None:
+        raise NotFound("there is nothing to undo", hint=COMMITS)
     if not 1 <= seq <= newest:
         raise NotFound(f"there is no commit {seq}", hint=COMMITS, seq=seq)
+    return await _revert(u, seq, ask, describers)
+
+
+class RedoCommit(Ask):
+    """Input of `data.redo`."""
+
+    force: Annotated[bool, option("also where a record has changed since")] = False
+    dry_run: DryRun = False
+
+
+@verb("data.redo", effect="write", errors=(NotFound, Conflict, HistoryGone))
+async def redo(context: Context, ask: RedoCommit) -> ChangeResult:
+    """Take back the newest undo, unless something was changed after it."""
+    u = await context.universe()
+    describers = describers_of(context, u)
+    seq = await find_redoable(u, describers)
+    if seq is None:
+        hint = f"only an undo that nothing came after can be taken back; {COMMITS}, `dgent undo N` undoes any"
+        raise NotFound("there is nothing to redo", hint=hint)
+    again = UndoCommit(force=ask.force, dry_run=ask.dry_run)
+    return msgspec.structs.replace(await _revert(u, seq, again, describers), redo=True)
+
+
+async def _revert(u: Universe, seq: int, ask: UndoCommit, describers: Describers) -> ChangeResult:
+    """Undo a commit; the answer says what came back, and of a dry run what the commit had done."""
+    change = next(iter(await u.changes(seq - 1, until=seq)), None)
     u.rooms.update(await names_in_store(u))
     try:
         if ask.dry_run:
             planned = await revertible(u, seq, set(ask.only) or None, ask.force)
-            return ChangeResult(None, [each.id for each in planned], True)
+            summary = [] if change is None else await _summarize(change, describers)
+            return ChangeResult(None, [each.id for each in planned], True, summary=summary, of_seq=seq)
         done = await u.undo(seq, only=ask.only or None, force=ask.force)
     except UndoConflict as error:
         error.hint = "undo the later commits first, or choose with only, or use force"
         raise
-    return ChangeResult(
-        done.seq, [written.id for written in done.written if written.changed and written.id is not None]
-    )
+    except Denied as error:
+        acted = [] if change is None else await describers.describe(change)
+        block = next((each for each in acted if each.kind == "block"), None)
+        if block is None:
+            raise
+        other = await find_undoable(u, describers, keeps=True)
+        hint = f"`dgent block undo {block.name}` undoes it"
+        hint += "" if other is None else f"; `dgent undo {other}` undoes the last change of something else"
+        message = f"commit {seq} is of a block, and blocks have an undo of their own: {block.sentence}"
+        raise Denied(message, hint=hint, seq=seq) from error
+    written = [each.id for each in done.written if each.changed and each.id is not None]
+    made = [] if done.seq is None else await u.changes(done.seq - 1, until=done.seq)
+    summary = await _summarize(made[0], describers) if made else []
+    return ChangeResult(done.seq, written, summary=summary, of_seq=seq)
+
+
+async def _summarize(change: Change, describers: Describers) -> list[str]:
+    """Return what a commit did in sentences without their author, records of no room included."""
+    told = [each.text for each in await describers.describe(change)]
+    for item in change.items:
+        if not reserved.is_reserved(item.schema) and item.id is not None:
+            back = item.rev > 1 and await _was_gone(describers.universe, change, item)
+            words = {"put": "brought back" if back else "put back"}.get(item.op, "took back")
+            told.append(f"{words} {item.id}")
+    return told
+
+
+async def _was_gone(u: Universe, change: Change, item: Item) -> bool:
+    """Check whether a record was deleted before a commit."""
+    assert change.seq is not None and item.id is not None
+    try:
+        return await u.get(item.id, as_of=change.seq - 1, raw=True) is None
+    except HistoryGone:
+        return False
 
 
 class Watch(FindRecords):
     """Input of `data.watch`."""
 
     from_seq: Annotated[int | None, option("start after this commit; without it from now on")] = None
+    all: All = False
 
 
 @verb("data.watch", effect="read", errors=(HistoryGone, InputError))
@@ -341,10 +429,13 @@ async def watch(context: Context, ask: Watch) -> AsyncIterator[LogEntry]:
     u = await context.universe()
     if ask.as_of is not None:
         raise InputError("watch looks forward", hint="use from_seq to start earlier", field="as_of")
-    filters = ask != Watch(from_seq=ask.from_seq)
+    filters = ask != Watch(from_seq=ask.from_seq, all=ask.all)
     wanted = query_of(ask).replace(limit=None) if filters else None
+    describers = describers_of(context, u)
     async for change in u.watch(ask.from_seq, query=wanted):
-        yield entry_of(change)
+        entry = await describe(change, describers, ask.all or filters)
+        if entry is not None:
+            yield entry
 
 
 class CompactData(Ask):

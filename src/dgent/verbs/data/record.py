@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from dgent.errors import Denied, InputError, NotFound, Unavailable, VersionConflict
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -33,6 +34,7 @@ SchemaName = Annotated[str | None, option("only records of this schema", short="
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
 LIST = "`dgent data list` shows what there is"
+All = Annotated[bool, option("also how crumbs, blocks and their parts are stored")]
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
 
 
@@ -149,7 +151,7 @@ async def find_record(u: Any, id: str, as_of: Any = None) -> Datum:
 
 
 class FindRecords(Ask):
-    """Input of `data.query` and `data.count`."""
+    """The filters of `data.query`, `data.count` and others."""
 
     schema: Annotated[
         str | None,
@@ -176,11 +178,26 @@ class FindRecords(Ask):
 class QueryRecords(FindRecords):
     """Input of `data.query`."""
 
+    all: All = False
     order_by: Annotated[str, option("created_at, updated_at, or a path into the data")] = "created_at"
     ascending: Annotated[bool, option("oldest or smallest first")] = False
     limit: Annotated[int, option("at most so many", short="n")] = 20
     offset: Annotated[int, option("leave out so many first")] = 0
     cursor: Annotated[str | None, option("go on where an earlier answer ended")] = None
+
+
+class CountRecords(FindRecords):
+    """Input of `data.count`."""
+
+    all: All = False
+
+
+def everyday_query(ask: QueryRecords | CountRecords) -> Query:
+    """Build the query of these filters; unless something else is asked for, for the user's records only."""
+    query = query_of(ask)
+    if ask.all or ask.schema is not None or ask.prefix is not None:
+        return query
+    return query.replace(allow=lambda datum: not reserved.is_reserved(datum.schema))
 
 
 def query_of(ask: FindRecords) -> Query:
@@ -226,7 +243,7 @@ async def query(context: Context, ask: QueryRecords) -> Records:
         and not any(each in ask.schema for each in "=<>")
     ):
         return await _search_instead(u, ask)
-    wanted = query_of(ask).replace(
+    wanted = everyday_query(ask).replace(
         order_by=ask.order_by,
         descending=not ask.ascending,
         limit=ask.limit,
@@ -263,10 +280,10 @@ async def _check_schema(u: Universe, name: str) -> None:
 
 
 @verb("data.count", effect="read", errors=(InputError,))
-async def count(context: Context, ask: FindRecords) -> RecordCount:
+async def count(context: Context, ask: CountRecords) -> RecordCount:
     """Count records."""
     u = await context.universe()
-    count = await u.count(query_of(ask), as_of=parse.point(ask.as_of), partial=True)
+    count = await u.count(everyday_query(ask), as_of=parse.point(ask.as_of), partial=True)
     return RecordCount(count, u.degraded is not None)
 
 

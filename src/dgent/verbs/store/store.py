@@ -10,15 +10,18 @@ import msgspec
 
 from dgent import clock
 from dgent.config.places import constellation_folder, make_private
+from dgent.config.secret import mask
 from dgent.errors import Busy, Conflict, Corrupt, FormatTooNew, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
 from dgent.exchange import folders as place
+from dgent.model import reserved
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.store.registry import backend_for
 from dgent.store.upgrade import Upgrade, upgrade_store
 from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.embedding import find_faults
+from dgent.universe.room import load_room, names_in_store
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import room
@@ -26,8 +29,8 @@ from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.history import Back, Log, LogEntry, log
-from dgent.verbs.data.record import DryRun
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.data.record import All, DryRun
+from dgent.verbs.registry import Ask, argument, option, verb
 
 LAST = 5
 
@@ -40,8 +43,15 @@ class SchemaCount(msgspec.Struct, frozen=True):
     building: list[str]
 
 
+class ThingCount(msgspec.Struct, frozen=True):
+    """The number of a user's things of one kind, such as crumb or block."""
+
+    noun: str
+    count: int
+
+
 class Status(msgspec.Struct, frozen=True):
-    """A store at a glance."""
+    """A store at a glance; `records` and `schemas` are the user's, unless all were asked for."""
 
     place: str
     engine: str
@@ -57,10 +67,17 @@ class Status(msgspec.Struct, frozen=True):
     pending: int = 0
     conflicts: int = 0
     work: Work | None = None
+    things: list[ThingCount] = []
+
+
+class ShowStatus(Ask):
+    """Input of `store.status`."""
+
+    all: All = False
 
 
 @verb("store.status", effect="read")
-async def status(context: Context, ask: NoInput) -> Status:
+async def status(context: Context, ask: ShowStatus) -> Status:
     """Show the store at a glance."""
     u = await context.universe()
     stats = await u.stats()
@@ -68,16 +85,23 @@ async def status(context: Context, ask: NoInput) -> Status:
     unavailable = u.degraded is not None
     looked = [] if unavailable else [*await _inspect(u), *find_faults(await u.embedding())]
     findings = [each for each in looked if each.level in ("warning", "problem")]
-    recent = Log([]) if unavailable else await log(context, Back(limit=LAST))
-    kinds = [SchemaCount(each.name, each.records, list(each.building)) for each in stats.schemas]
+    recent = Log([]) if unavailable else await log(context, Back(limit=LAST, all=ask.all))
+    kinds = [
+        SchemaCount(each.name, each.records, list(each.building))
+        for each in stats.schemas
+        if ask.all or not reserved.is_reserved(each.name)
+    ]
+    engine, place = stats.engine, stats.place
+    if context.missing is not None:
+        engine, place = context.settings.url.partition(":")[0], mask(str(context.missing))
     return Status(
-        stats.place,
-        stats.engine,
+        place,
+        engine,
         context.constellation,
         "problem" if any(each.level == "problem" for each in findings) else "ok",
         bool(stats.details.get("degraded")),
         findings,
-        stats.records,
+        stats.records if ask.all else sum(kind.records for kind in kinds),
         stats.seq,
         stats.size_bytes,
         sorted(kinds, key=lambda kind: -kind.records),
@@ -85,7 +109,14 @@ async def status(context: Context, ask: NoInput) -> Status:
         _count(stats.details, "pending"),
         _count(stats.details, "conflicts"),
         recent.work,
+        [] if unavailable else await _count_things(u),
     )
+
+
+async def _count_things(u: Universe) -> list[ThingCount]:
+    """Count what a user has in the rooms of a store, without what there is none of."""
+    found = [each for name in await names_in_store(u) for each in await load_room(name).count_things(u)]
+    return [ThingCount(*each) for each in found if each[1]]
 
 
 def _count(details: dict[str, Any], name: str) -> int:

@@ -158,7 +158,12 @@ def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lin
     if found.kind != "data":
         head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
     lines = [head]
-    if found.note and found.note != f"{found.kind} of {found.of_seq}":
+    told = found.summary if whole else found.summary[:5]
+    lines += ["    " + paint(line) for line in told]
+    if len(told) < len(found.summary):
+        lines.append(paint.dim(f"    and {len(found.summary) - len(told)} more"))
+    # The notes of rooms say what the summary says better.
+    if found.note and not found.summary and found.note != f"{found.kind} of {found.of_seq}":
         lines += ["    " + paint(line) for line in found.note.splitlines()]
     first = found.items if whole else found.items[:5]
     lines += [_draw_item(item, paint) for item in first]
@@ -273,6 +278,17 @@ def draw_change(found: answer.ChangeResult, paint: Paint) -> Lines:
     """Draw the result of a change."""
     if not found.changed:
         return [paint.dim("nothing to change")]
+    if found.of_seq is not None:
+        return _draw_undo(found, paint)
     lead = "would change" if found.dry_run else f"commit {found.seq} changed"
     lead = "pending, will change" if found.pending else lead
     return [f"{lead} {', '.join(paint(id, fg='yellow') for id in found.changed)}"]
+
+
+def _draw_undo(found: answer.ChangeResult, paint: Paint) -> Lines:
+    """Draw what an undo put back."""
+    what = f"the undo in commit {found.of_seq}" if found.redo else f"commit {found.of_seq}"
+    lead = "would take back" if found.dry_run else "took back"
+    back = "undo" if found.redo else "redo"
+    made = "" if found.seq is None else paint.dim(f"  as commit {found.seq}; `dgent {back}` reverses this")
+    return [f"{lead} {what}{made}", *("    " + paint(line) for line in found.summary)]

@@ -63,7 +63,8 @@ def draw_status(found: Any, paint: Paint) -> Lines:
     """Draw the store at a glance."""
     health = paint(found.health, fg="green" if found.health == "ok" else "red")
     name = f"{found.constellation}, " if found.constellation else ""
-    held = f"{many(found.records, 'record')}, {many(found.seq, 'commit')}, {size(found.size_bytes)}"
+    things = [many(found.records, "record"), *(many(each.count, each.noun) for each in found.things)]
+    held = ", ".join([*things, many(found.seq, "commit"), size(found.size_bytes)])
     lines = [
         f"{paint.bold(name + found.engine)}  {paint(found.place)}",
         f"{health}{paint(', degraded', fg='red') if found.degraded else ''}  {held}",
@@ -170,6 +171,20 @@ def draw_restore(found: Any, paint: Paint) -> Lines:
         )
     if found.kept:
         lines.append(paint.dim(f"what was there is in {found.kept}"))
+    return lines
+
+
+def draw_project(found: Any, paint: Paint) -> Lines:
+    """Draw the store of a project."""
+    lead = "" if found.changed else "already set up: "
+    lines = [f"{lead}dgent keeps the data of {paint(found.folder)} in {paint(found.place, fg='cyan')}"]
+    if found.driver is not None:
+        lines.append("git merges it record by record; commit the folder .dgent with your code")
+        lines.append(
+            paint.dim("in each clone, run `dgent init --git` once: git keeps merge drivers to itself")
+        )
+    else:
+        lines.append(paint.dim("git ignores it; `dgent init --git` makes a store that git shares"))
     return lines
 
 
