@@ -120,9 +120,9 @@ async def test_activity_is_newest_first_and_only_what_one_may_see(scout: Library
     await theirs.append("!")
     await theirs.checkpoint("first")
     await scribe.archive("a thing")
-    await scout.pin("persona")
+    await scout.pin("persona", False)
     seen = [
-        ("scout", "pin", "persona"),
+        ("scout", "unpin", "persona"),
         ("scribe", "checkpoint", "persona"),
         ("scribe", "append", "persona"),
         ("scout", "share", "persona"),
@@ -139,8 +139,8 @@ async def test_activity_is_newest_first_and_only_what_one_may_see(scout: Library
 
 async def test_what_was_done_to_a_header_is_read_from_it(u: dgent.Universe, scout: Library) -> None:
     start = await u.seq()
-    await scout.pin("persona")
     await scout.pin("persona", False)
+    await scout.pin("persona")
     await scout.view("persona", 1, 2)
     await scout.retain("persona", 100)
     await scout.describe("persona", description="who I am")
@@ -150,9 +150,9 @@ async def test_what_was_done_to_a_header_is_read_from_it(u: dgent.Universe, scou
     owned = u.for_room("blocks")
     header = await owned.get((await scout.get("me")).id, raw=True)
     assert header is not None
-    await owned.commit([Put(header.replace(data={**header.data, "pinned": True}))], note="rename it all")
+    await owned.commit([Put(header.replace(data={**header.data, "pinned": False}))], note="rename it all")
     whats = [each.what for each in await scout.activity(start)]
-    done = ["pin", "unpin", "view", "retain", "describe", "rename", "delete", "restore", "pin"]
+    done = ["unpin", "pin", "view", "retain", "describe", "rename", "delete", "restore", "unpin"]
     assert whats == done[::-1]
     await u.compact(keep=0)
     assert {each.what for each in await scout.activity(start)} <= {*done, "change"}

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Shape, Any, Shape, str]] = {
     "required, not there": (
         fields(GOAL),
         {},
-        fields(replace(GOAL, required=True, default="z")),
+        fields(replace(GOAL, required=True)),
         "goal is required",
     ),
     "other choices": (fields(GOAL), {"goal": "x"}, fields(replace(GOAL, choices=("y",))), "cannot be 'x'"),
@@ -172,3 +172,20 @@ async def test_an_edit_for_the_old_template_is_never_stored(
     assert await block.value() == {}
     await block.set_field("goal", 3)
     assert await block.value() == {"goal": 3}
+
+
+async def test_a_required_field_with_a_default_is_had_by_blocks_from_before(quick: Library) -> None:
+    old, new = fields(GOAL), fields(GOAL, Field("done", "boolean", required=True, default=False))
+    await quick.create("m", template=Template("old", old), value={"goal": "x"})
+    block = await quick.describe("m", template=template(new))
+    assert await block.value() == {"goal": "x", "done": False}
+    assert await block.text() == "goal: x\ndone: false"
+    await block.set_field("done", True)
+    assert await block.value() == {"goal": "x", "done": True}
+
+    items = await quick.create("l", template=Template("old", replace(old, document="list")))
+    await items.append({"goal": "a"})
+    items = await quick.describe("l", template=template(replace(new, document="list")))
+    await items.set_item(0, {"goal": "b"})
+    await items.append({"goal": "c", "done": True})
+    assert await items.value() == {"items": [{"goal": "b", "done": False}, {"goal": "c", "done": True}]}

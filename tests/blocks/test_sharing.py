@@ -266,3 +266,16 @@ async def test_describe_changes_what_it_is_given(library: Open) -> None:
             await lib.describe("notes", **wrong)  # type: ignore[arg-type]
     with pytest.raises(BlockNotFound, match="did you mean 'notes'"):
         await lib.describe("note")
+
+
+async def test_a_block_of_all_can_be_restored_by_the_partner(library: Open) -> None:
+    partner, friend = library("ann", trust="partner"), library("scout", trust="friend")
+    await partner.create("rules", kind="core", text="Be kind.", owner="_constellation_")
+    await partner.delete("rules", owner="_constellation_")
+    assert await partner.list_deleted() == []
+    assert await partner.list_deleted(owner="_constellation_") == ["rules"]
+    with pytest.raises(PermissionDenied):
+        await friend.restore("rules", owner="_constellation_")
+    restored = await partner.restore("rules", owner="_constellation_")
+    assert (restored.owner, await restored.text()) == ("_constellation_", "Be kind.")
+    assert await (await friend.get("rules")).text() == "Be kind."

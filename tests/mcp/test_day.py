@@ -57,9 +57,7 @@ async def work(host: Host, agent: str) -> list[str]:
         assert task["holder"] == agent
         await host.do("work_end", operation="comment", id=task["id"], text=f"{agent} is there")
         await host.do("block_append", label="notes", text=f"\n{task['name']} is done.")
-        await host.do(
-            "block_edit", operation="append", label="plan", owner="lead", text=f"\n{task['name']}: {agent}"
-        )
+        await host.do("block_edit", operation="append", label="lead/plan", text=f"\n{task['name']}: {agent}")
         await host.do("work_end", operation="done", id=task["id"])
         done.append(task["name"])
 

@@ -96,7 +96,7 @@ async def test_what_others_have(scout: Library, scribe: Library) -> None:
     await no(box, "block", "agent_not_found", "share", label="persona", with_agent="scribbe")
     assert "with_agent" in await no(box, "block", "input", "share", label="persona")
     await ok(box, "block", "share", label="persona", with_agent="scribe")
-    id = (await ok(other, "block", "info", label="persona", owner="scout"))["card"]["id"]
+    id = (await ok(other, "block", "info", label="scout/persona"))["card"]["id"]
     await ok(other, "block_edit", "append", label=id, text=" Yes.")
     assert "append does not allow" in await no(
         other, "block_edit", "permission_denied", "write", label=id, text="Mine."
@@ -139,15 +139,22 @@ async def test_texts(scout: Library) -> None:
         return str((await ok(box, "block", "get", label="t"))["text"])
 
     await ok(box, "block", "create", label="t", text="a a a a\nb\n")
-    assert await edit("replace", old="a", new="x") == "x a a a\nb\n"
+    assert "4 times, in lines 1" in await no(
+        box, "block_edit", "no_match", "replace", label="t", old="a", new="x"
+    )
+    assert await edit("replace", old="a", new="x", nth=1) == "x a a a\nb\n"
     assert await edit("replace", old="a", new="y", nth=2) == "x a y a\nb\n"
     assert await edit("replace", old="a", new="", all=True) == "x  y \nb\n"
     assert await edit("replace", old=r"(\w)  (\w)", new=r"\2 \1", regex=True) == "y x \nb\n"
     assert await edit("edit_range", start=2, end=2, text="B") == "y x \nB\n"
     assert await edit("patch", patch="@@ -2 +2 @@\n-B\n+C\n") == "y x \nC\n"
     assert await edit("append", text="D") == "y x \nC\nD"
-    assert await edit("write", text="E", expect=8) == "E"
-    assert "all or nth" in await no(
+    assert await edit("insert", line=1, text="new") == "y x \nnew\nC\nD"
+    assert await edit("edit_many", edits=[{"old": "new", "new": "NEW"}, {"line": 0, "text": "top"}]) == (
+        "top\ny x \nNEW\nC\nD"
+    )
+    assert await edit("write", text="E", expect=10) == "E"
+    assert "all and nth" in await no(
         box, "block_edit", "input", "replace", label="t", old="E", new="", nth=1, all=True
     )
     assert "not there" in await no(box, "block_edit", "no_match", "replace", label="t", old="Z", new="")

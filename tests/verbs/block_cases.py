@@ -93,6 +93,17 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "start": 2, "end": 2, "text": "zwei"}, ["notes", "2", "2", "zwei"]),
         Case({"label": "notes", "start": 9, "end": 9}, ["notes", "9", "9"], "no_match"),
     ],
+    "block.insert": [
+        Case({"label": "notes", "line": 1, "text": "anderthalb"}, ["notes", "1", "anderthalb"]),
+        Case({"label": "notes", "line": 9, "text": "x"}, ["notes", "9", "x"], "no_match"),
+    ],
+    "block.edit-many": [
+        Case(
+            {"label": "notes", "edits": [{"old": "two", "new": "2"}]},
+            ["notes", '[{"old": "two", "new": "2"}]'],
+        ),
+        Case({"label": "notes", "edits": [{"old": "two"}]}, ["notes", '[{"old": "two"}]'], "input"),
+    ],
     "block.set-field": [
         Case(
             {"label": "card", "field": "name", "value": "Bo", "section": "who"},

@@ -91,15 +91,17 @@ async def missing_error(permissions: AgentPermissions, label: str, owner: str | 
 # -- creating ---------------------------------------------------------------------------------
 
 
-async def check_owner(permissions: AgentPermissions, label: str, owner: str | None) -> str:
-    """Return the owner of a new block: the agent itself, or all when the partner creates it."""
+async def check_owner(
+    permissions: AgentPermissions, label: str, owner: str | None, what: str = "create"
+) -> str:
+    """Return the owner of a block to create or restore: the agent itself, or all if the partner does it."""
     whose = permissions.agent if owner is None else owner
     if whose not in (permissions.agent, CONSTELLATION):
-        raise InputError(f"{permissions.agent} cannot create blocks owned by {whose!r}", field="owner")
+        raise InputError(f"{permissions.agent} cannot {what} blocks owned by {whose!r}", field="owner")
     if whose == CONSTELLATION and permissions.trust != "partner":  # it would be in the prompt of every agent
-        judgement = Judgement("deny", "only the partner may create a block that belongs to all")
-        error = denied_error(label, "create", judgement)
-        raise await permissions.record_refusal(error, judgement, "manage", "create", label, whose)
+        judgement = Judgement("deny", f"only the partner may {what} a block that belongs to all")
+        error = denied_error(label, what, judgement)
+        raise await permissions.record_refusal(error, judgement, "manage", what, label, whose)
     return whose
 
 
@@ -189,25 +191,25 @@ async def remove_block(permissions: AgentPermissions, block: Block, *, at: int |
     await manage(permissions, block, "delete", work, f"delete {block.label}")
 
 
-async def restore_block(permissions: AgentPermissions, label: str, wanted: str) -> Block:
-    """Restore the block of a label that was deleted last, with another label if that is wanted."""
-    agent, universe = permissions.agent, permissions.universe
+async def restore_block(permissions: AgentPermissions, owner: str, label: str, wanted: str) -> Block:
+    """Restore an owner's block of a label that was deleted last, with another label if that is wanted."""
+    universe = permissions.universe
     asked: set[str] = set()
 
     async def work(tx: Transaction) -> str:
-        gone = await find_deleted(tx, agent, ids.check_name(label, "label"))
+        gone = await find_deleted(tx, owner, ids.check_name(label, "label"))
         if not gone:
-            raise errors.BlockNotFound(f"{agent} has no deleted block {label!r}", label=label)
+            raise errors.BlockNotFound(f"{owner} has no deleted block {label!r}", label=label)
         judgement = judge_header(gone[0].value.permission, permissions.trust)
         if judgement.verdict == "consent" and judgement.reason not in asked:
             await permissions.require_consent(judgement, "restore", gone[0])
             asked.add(judgement.reason)
-        await check_free(tx, agent, wanted)
+        await check_free(tx, owner, wanted)
         await tx.store(gone[0].replace(value=replace(gone[0].value, label=wanted, active=True)))
         return gone[0].id
 
     id = await universe.transact(work, note=f"restore {label}")
-    block_permission = await permissions.actor.find_permission(universe, id, agent)
+    block_permission = await permissions.actor.find_permission(universe, id, owner)
     if block_permission is None:
         raise errors.BlockNotFound(f"the block {wanted!r} was deleted again", label=wanted)
     return Block(permissions, block_permission)

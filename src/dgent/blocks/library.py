@@ -19,7 +19,7 @@ from dgent.blocks.access.audit import Refusal
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
 from dgent.blocks.access.sharing import Share
 from dgent.blocks.block import Block
-from dgent.blocks.context import activity, archive
+from dgent.blocks.context import activity, archive, bulk
 from dgent.blocks.context.activity import Activity
 from dgent.blocks.context.archive import Entry
 from dgent.blocks.context.budget import Context, Tokens, estimate
@@ -34,7 +34,7 @@ from dgent.blocks.folder.round import FolderReport
 from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.history.retain import check_retain, set_retain
 from dgent.blocks.history.version import Version
-from dgent.blocks.kind import BLOCK_KINDS
+from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
 from dgent.blocks.record import share_id
 from dgent.errors import InputError
 from dgent.universe.transaction import Transaction
@@ -83,15 +83,16 @@ class Library:
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
-        pinned: bool = False,
+        pinned: bool | None = None,
         text: str | None = None,
         value: Any = None,
         owner: str | None = None,
     ) -> Block:
         """Create a block for this agent, or for all with `owner="_constellation_"`; its label must be free.
 
-        The template gives its shape and the defaults of the other options. `value` is its first content: the
-        text of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
+        The template gives its shape and the defaults of the other options; a working block is pinned, so that
+        it is in the context, unless `pinned` is False. `value` is its first content: the text of a text (or
+        `text=`), the fields of a map, the items of a list, the sections of a composite.
         """
         await self._permissions.require_trust("manage", label, "create")
         whose = await headers.check_owner(self._permissions, label, owner)
@@ -100,9 +101,8 @@ class Library:
         given = {"kind": kind, "limit": limit, "description": description, "permission": permission}
         fields = headers.check_fields(**given)
         ids.check_name(label, "label")
-        header = new_header(
-            find_template(template, document), owner=whose, label=label, pinned=pinned is True, **fields
-        )
+        header = new_header(find_template(template, document), owner=whose, label=label, **fields)
+        header = replace(header, pinned=header.kind == "working" if pinned is None else pinned is True)
         return await headers.create_block(self._permissions, header, value if text is None else text)
 
     async def get(self, label: str, *, owner: str | None = None) -> Block:
@@ -147,6 +147,11 @@ class Library:
         look = self._actor.find_visible if shared else self._actor.find_own
         found = await look(self._universe, {} if kind is None else {"kind": kind})
         return [Block(self._permissions, each) for each in found]
+
+    async def sizes(self, blocks: Iterable[Block]) -> dict[str, tuple[int, int]]:
+        """Map the ids of some blocks to their newest version and its size in characters."""
+        await self._permissions.require_trust("read", "", "list")
+        return await bulk.find_sizes(self._universe, [each.id for each in blocks])
 
     async def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Change the label of a block."""
@@ -225,19 +230,25 @@ class Library:
         """Delete a block; its label is free at once, and `restore` brings it back with its history."""
         await headers.remove_block(self._permissions, await self.get(label, owner=owner))
 
-    async def restore(self, label: str, *, to: str | None = None) -> Block:
+    async def restore(self, label: str, *, to: str | None = None, owner: str | None = None) -> Block:
         """Restore the block of a label that was deleted last, optionally under another label.
 
-        It has its history and its shares as before. Raises LabelTaken when another block has the label now.
+        It has its history and its shares as before. With `owner="_constellation_"` the partner restores one
+        that belonged to all. Raises LabelTaken when another block has the label now.
         """
         await self._permissions.require_trust("manage", label)
+        whose = await headers.check_owner(self._permissions, label, owner, "restore")
         wanted = ids.check_name(label if to is None else to, "label")
-        return await headers.restore_block(self._permissions, label, wanted)
+        return await headers.restore_block(self._permissions, whose, label, wanted)
 
-    async def list_deleted(self) -> builtins.list[str]:
-        """Return the labels of this agent's deleted blocks, the last deleted first."""
+    async def list_deleted(self, *, owner: str | None = None) -> builtins.list[str]:
+        """Return the labels of this agent's deleted blocks, the last deleted first.
+
+        With `owner="_constellation_"` those that belonged to all.
+        """
         await self._permissions.require_trust("read", "")
-        return [header.value.label for header in await headers.find_deleted(self._universe, self.agent)]
+        whose = CONSTELLATION if owner == CONSTELLATION else self.agent
+        return [header.value.label for header in await headers.find_deleted(self._universe, whose)]
 
     # -- sharing ------------------------------------------------------------------------------
 

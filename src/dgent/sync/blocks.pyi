@@ -5,7 +5,7 @@
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -109,7 +109,10 @@ class Editable:
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace the first match of a text, all (`which="all"`), or the nth; `old` may be a regex."""
+        """Replace the first match of a text, all (`which="all"`), the nth, or the only one (`which="only"`).
+
+        `old` may be a regex. With `"only"` it raises NoMatch when there are several, and names their lines.
+        """
 
     def edit_range(
         self,
@@ -122,6 +125,25 @@ class Editable:
         expect: int | None = None,
     ) -> Version:
         """Replace the lines from `start` to `end`, both counted from 1."""
+
+    def insert(
+        self, line: int, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
+    ) -> Version:
+        """Insert lines behind a line, counted from 1; behind 0 is the top."""
+
+    def edit_many(
+        self,
+        edits: Sequence[Mapping[str, Any]],
+        *,
+        by: str | None = None,
+        message: str = "",
+        expect: int | None = None,
+    ) -> Version:
+        """Make several edits of a text as one version: all of them or none, each after those before it.
+
+        An edit is a map: `old` and `new` replace the only match, with `"all": True` every match; `line` and
+        `text` insert behind a line; `start`, `end` and `text` replace lines.
+        """
 
     def patch(
         self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
@@ -150,7 +172,7 @@ class Editable:
 
     def increment(
         self,
-        name: str | None = None,
+        name: str | int | None = None,
         amount: int = 1,
         *,
         by: str | None = None,
@@ -159,7 +181,8 @@ class Editable:
     ) -> Version:
         """Add to a counter or a counter field; concurrent increments add up.
 
-        Counting up is an append; counting down removes something and is an overwrite.
+        A number alone is the amount: `increment(10)`. Counting up is an append; counting down removes
+        something and is an overwrite.
         """
 
     def insert_item(
@@ -480,15 +503,16 @@ class Library:
         kind: str | None = None,
         limit: int | None = None,
         permission: str | None = None,
-        pinned: bool = False,
+        pinned: bool | None = None,
         text: str | None = None,
         value: Any = None,
         owner: str | None = None,
     ) -> Block:
         """Create a block for this agent, or for all with `owner="_constellation_"`; its label must be free.
 
-        The template gives its shape and the defaults of the other options. `value` is its first content: the
-        text of a text (or `text=`), the fields of a map, the items of a list, the sections of a composite.
+        The template gives its shape and the defaults of the other options; a working block is pinned, so that
+        it is in the context, unless `pinned` is False. `value` is its first content: the text of a text (or
+        `text=`), the fields of a map, the items of a list, the sections of a composite.
         """
 
     def get(self, label: str, *, owner: str | None = None) -> Block:
@@ -502,6 +526,9 @@ class Library:
 
     def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
         """Return this agent's blocks by label; with `shared` also the others it may see, by owner."""
+
+    def sizes(self, blocks: Iterable[Block]) -> dict[str, tuple[int, int]]:
+        """Map the ids of some blocks to their newest version and its size in characters."""
 
     def rename(self, label: str, to: str, *, owner: str | None = None) -> Block:
         """Change the label of a block."""
@@ -541,14 +568,18 @@ class Library:
     def delete(self, label: str, *, owner: str | None = None) -> None:
         """Delete a block; its label is free at once, and `restore` brings it back with its history."""
 
-    def restore(self, label: str, *, to: str | None = None) -> Block:
+    def restore(self, label: str, *, to: str | None = None, owner: str | None = None) -> Block:
         """Restore the block of a label that was deleted last, optionally under another label.
 
-        It has its history and its shares as before. Raises LabelTaken when another block has the label now.
+        It has its history and its shares as before. With `owner="_constellation_"` the partner restores one
+        that belonged to all. Raises LabelTaken when another block has the label now.
         """
 
-    def list_deleted(self) -> builtins.list[str]:
-        """Return the labels of this agent's deleted blocks, the last deleted first."""
+    def list_deleted(self, *, owner: str | None = None) -> builtins.list[str]:
+        """Return the labels of this agent's deleted blocks, the last deleted first.
+
+        With `owner="_constellation_"` those that belonged to all.
+        """
 
     def share(
         self,

@@ -114,6 +114,8 @@ MODULES: dict[str, str] = {
     "block.replace": "dgent.verbs.block.edit",
     "block.patch": "dgent.verbs.block.edit",
     "block.edit": "dgent.verbs.block.edit",
+    "block.insert": "dgent.verbs.block.edit",
+    "block.edit-many": "dgent.verbs.block.edit",
     "block.set-field": "dgent.verbs.block.edit",
     "block.clear-field": "dgent.verbs.block.edit",
     "block.append-to-field": "dgent.verbs.block.edit",

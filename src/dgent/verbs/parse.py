@@ -15,6 +15,7 @@ from dgent.errors import InputError
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _CONDITION = re.compile(r"(?s)([^=!<>^~]+)(!=|>=|<=|\^=|~=|=|>|<)(.*)")
+_LINES = re.compile(r"(\d{1,9})(-(\d{1,9})?)?", re.ASCII)
 _SIGNS = "=!<>^~"
 _OPERATORS = {
     "=": "$eq",
@@ -67,6 +68,18 @@ def number(text: str, field: str) -> int:
     if len(text) > 18:
         raise InputError(f"{field}: {text[:20]}… is too large for a commit number", field=field)
     return int(text)
+
+
+def line_range(text: str, lines: int) -> tuple[int, int]:
+    """Parse lines such as 5, 5-9, or 5- for all from the fifth; the first and the last of them, from 1."""
+    found = _LINES.fullmatch(text.strip())
+    first = int(found[1]) if found else 0
+    last = first if not found or found[2] is None else int(found[3]) if found[3] else max(lines, first)
+    if not 1 <= first <= last:
+        raise InputError(f"lines: {text!r:.40} is not a range", hint="write 5, 5-9, or 5-", field="lines")
+    if first > max(lines, 1):
+        raise InputError(f"lines: there are {lines} lines, so none from {first}", field="lines")
+    return first, last
 
 
 def value(text: str) -> Any:

@@ -6,7 +6,7 @@ permission that was revoked meanwhile makes the commit fail, and an edit needs n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +94,33 @@ class Actor:
 
         `wanted` are filters, of which a block must match one. `limit` bounds own and common blocks only.
         """
+        found = await self._find_open(reader, wanted, limit)
+        return sorted(found + await self._find_shared(reader, wanted), key=self._order)
+
+    async def find_for_context(
+        self, reader: Reader, wanted: Sequence[Where], others: Sequence[Where], limit: int
+    ) -> tuple[list[BlockPermission], list[BlockPermission]]:
+        """Return the blocks it may see that match one of `wanted`, and some that match one of `others`.
+
+        Of its own and common ones at most the `limit` newest for each of `others`.
+        """
+        shared = await self._find_shared(reader, (*wanted, *others))
+        found = []
+        for filters, most in ((wanted, None), (others, limit)):
+            mine = [each for each in shared if any(_matches(each.header.value, where) for where in filters)]
+            found.append(sorted(await self._find_open(reader, filters, most) + mine, key=self._order))
+        return found[0], found[1]
+
+    async def _find_open(
+        self, reader: Reader, wanted: Sequence[Where], limit: int | None
+    ) -> list[BlockPermission]:
+        """Return the permission on blocks of its own and of all."""
         everyone = {"owner": {"$in": [self.agent, CONSTELLATION]}}
-        found = await self.find_own(reader, *({**everyone, **each} for each in wanted or ({},)), limit=limit)
+        return await self.find_own(reader, *({**everyone, **each} for each in wanted or ({},)), limit=limit)
+
+    async def _find_shared(self, reader: Reader, wanted: Sequence[Where]) -> list[BlockPermission]:
+        """Return the permission on blocks that were shared with it, all or those that match a filter."""
+        found: list[BlockPermission] = []
         members = await self._memberships(reader)
         shares = await self.find_received(reader, members)
         headers = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
@@ -104,7 +129,7 @@ class Actor:
                 mine = [each for each in shares if each.value.block == header.id]
                 block_permission = _shared_permission(header, mine, members)
                 found += [] if block_permission is None else [block_permission]
-        return sorted(found, key=self._order)
+        return found
 
     async def find_own(
         self, reader: Reader, *wanted: Where, limit: int | None = None

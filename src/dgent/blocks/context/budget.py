@@ -45,13 +45,17 @@ class PromptPart:
 
 @dataclass(frozen=True)
 class Context:
-    """A prompt, its token count, and the names of the parts shown whole, shortened and cut."""
+    """A prompt, its token count, and the names of the parts shown whole, shortened and cut.
+
+    `others` are blocks that are not in it, because they are archival or not pinned.
+    """
 
     text: str
     tokens: int
     shown: tuple[str, ...]
     shortened: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text

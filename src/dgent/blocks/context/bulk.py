@@ -140,6 +140,15 @@ async def find_states(universe: Universe, versions: Mapping[str, int]) -> dict[s
     }
 
 
+async def find_sizes(universe: Universe, ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Map blocks to their newest version and its size in characters, except those packed meanwhile."""
+    return {
+        each.id: (each.last, int(each.came[-1].data.get("size", 0)))
+        for each in await _read(universe, ids)
+        if each.came
+    }
+
+
 async def load(universe: Universe, logs: Mapping[str, VersionLog]) -> None:
     """Load the current versions of some blocks; those that cannot be read this way are left unchanged."""
     for reading in await _read(universe, list(logs)):

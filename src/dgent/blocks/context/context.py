@@ -7,8 +7,8 @@ blocks of the agent, those of others, working blocks, logs, and last the recent 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dgent.blocks import errors
 from dgent.blocks.access.actor import BlockPermission
 from dgent.blocks.block import Block
 from dgent.blocks.context import bulk, notices
-from dgent.blocks.context.budget import Context, PromptPart, Tokens, fit
+from dgent.blocks.context.budget import NAMED, Context, PromptPart, Tokens, fit
 from dgent.blocks.context.notices import Look, Notice
 from dgent.blocks.context.wrapper import tag_name
 from dgent.blocks.record import BlockRecord, SeenRecord, seen_id
@@ -60,10 +60,11 @@ def cut_to_view(text: str, extra: Mapping[str, Any]) -> str:
     return "\n".join([f"[lines {start} to {last} of {len(every)}]", *every[start - 1 : last]])
 
 
-CORE, SHARED_CORE, PINNED, REFERENCED, CHANGES, LOGS, ACTIVITY = range(7)
+CORE, SHARED_CORE, PINNED, REFERENCED, CHANGES, LOGS, ACTIVITY, OTHERS = range(8)
 ORDER = (CORE, SHARED_CORE, PINNED, REFERENCED, LOGS, CHANGES, ACTIVITY)
 """The order of the groups in the prompt; their numbers are their importance."""
 
+_HIDDEN: tuple[dict[str, Any], ...] = ({"kind": "archival"}, {"kind": "working", "pinned": False})
 MAX_DIFFS = 10  # blocks whose differences are shown; others are only named
 MAX_DIFF_CHARS = 2000
 MAX_NAME_CHARS = 80  # of a crumb or a trail
@@ -109,7 +110,9 @@ class ContextRequest:
 
 async def build_context(library: Library, wanted: ContextRequest) -> Context:
     """Build the memory part of a prompt for an agent."""
-    visible = await library._actor.find_visible(library._universe, *wanted.filters())
+    visible, hidden = await library._actor.find_for_context(
+        library._universe, wanted.filters(), _HIDDEN, NAMED + 1
+    )
     shown = _select_shown(library.agent, visible, wanted)
     rendered = library._rendered
     bulk.forget_others(rendered, [each.header.id for each in visible])
@@ -119,10 +122,14 @@ async def build_context(library: Library, wanted: ContextRequest) -> Context:
         parts += await _changes(library, [each for _, each in shown if each.header.value.document != "log"])
     if wanted.since is not None:
         parts += await _activity(library, wanted.since)
+    in_context = {each.header.id for _, each in shown}
+    hidden = [each for each in hidden if each.header.id not in in_context]
+    parts += _others(library.agent, hidden)
     if (offline := library._universe.degraded) is not None:
         said = f"the store is offline, so this may be incomplete or outdated: {offline.reason}"
         parts.append(PromptPart("away", "memory:notice", (), said, (-(2**53), 0), whole=True))
     made = fit(parts, wanted.budget, wanted.tokens)
+    made = replace(made, others=tuple(_name(library.agent, each.header.value) for each in hidden))
     if wanted.mark:
         whole = frozenset(made.shown)
         seen = [each.header for _, each in shown if _name(library.agent, each.header.value) in whole]
@@ -175,6 +182,16 @@ def _part(
 
 def _name(agent: str, header: BlockRecord) -> str:
     return header.label if header.owner == agent else f"{header.owner}/{header.label}"
+
+
+def _others(agent: str, hidden: Sequence[BlockPermission]) -> list[PromptPart]:
+    """Return the part that names blocks which are not in the prompt, so that the agent knows of them."""
+    if not hidden:
+        return []
+    names = [f"{_name(agent, each.header.value)} ({each.header.value.kind})" for each in hidden[:NAMED]]
+    more = ", and more" if len(hidden) > NAMED else ""
+    said = f"not shown here; get one by its label to read it, or search: {', '.join(names)}{more}"
+    return [PromptPart("others", "memory:others", (), said, (0, OTHERS), whole=True)]
 
 
 # -- changes by others -------------------------------------------------------------------------------

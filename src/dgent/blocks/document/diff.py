@@ -48,6 +48,34 @@ def compare_lines(before: str, after: str, names: tuple[str, str], context: int 
     return "".join(line if line.endswith("\n") else line + "\n\\ no newline at the end\n" for line in found)
 
 
+SHOWN_LINES = 20  # around a change
+
+
+def show_changed(before: str, after: str) -> str:
+    """Return the lines of a text that a change touched, numbered, with one line around them.
+
+    Several changes are shown as one stretch; of a long one the first lines.
+    """
+    old, new = before.split("\n"), after.split("\n")
+    if old == new:
+        return ""
+    start, most = 0, min(len(old), len(new))
+    while start < most and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < most - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    first, last = max(start - 1, 0), min(len(new) - end + 1, len(new))
+    shown = number_lines(new[first : min(last, first + SHOWN_LINES)], first + 1)
+    more = last - first - SHOWN_LINES
+    return f"{shown}\n… and {more} more lines" if more > 0 else shown
+
+
+def number_lines(lines: Iterable[str], first: int) -> str:
+    """Return lines with their numbers in front, counted from `first`."""
+    return "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, first))
+
+
 def compare_values(before: Any, after: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
     """Yield the differences of two values by path; list items are matched, so one more is one difference."""
     if isinstance(before, dict) and isinstance(after, dict):

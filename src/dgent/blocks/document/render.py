@@ -33,7 +33,7 @@ def contents(shape: Shape, document: Document, section: str = "") -> dict[str, A
     if shape.document == "text":
         return {"content": document.text(name)}
     if shape.document == "list":
-        return {"items": document.items(name)}
+        return {"items": items_of(shape, document, section)}
     if shape.document == "log":
         return {"entries": document.entries(name)}
     if shape.document == "tree":
@@ -54,7 +54,21 @@ def fields_of(shape: Shape, document: Document, section: str = "") -> dict[str, 
             found[field.name] = document.count(field_container(section, field))
         elif field.name in plain:
             found[field.name] = plain[field.name]
+        elif _fills_in(field):
+            found[field.name] = field.default
     return found | {name: plain[name] for name in sorted(plain) if name not in found}
+
+
+def _fills_in(field: Field) -> bool:
+    """Check whether a field has its default where it is missing: the template of the block gained it."""
+    return field.required and field.default is not None
+
+
+def items_of(shape: Shape, document: Document, section: str = "") -> list[Any]:
+    """Return the items of a list; fields that its template gained have their default."""
+    items = document.items(container(section, BODY["list"]))
+    gained = {field.name: field.default for field in shape.fields if _fills_in(field)}
+    return [gained | each if isinstance(each, dict) else each for each in items] if gained else items
 
 
 # -- each kind of document ----------------------------------------------------------------------------------
@@ -77,8 +91,8 @@ def _map(shape: Shape, document: Document, _limit: int | None, section: str) -> 
     return "\n".join(lines)
 
 
-def _list(_shape: Shape, document: Document, _limit: int | None, section: str) -> str:
-    items = document.items(container(section, BODY["list"]))
+def _list(shape: Shape, document: Document, _limit: int | None, section: str) -> str:
+    items = items_of(shape, document, section)
     return "\n".join(_item(place, each) for place, each in enumerate(items, 1))
 
 

@@ -17,7 +17,7 @@ from dgent.blocks import errors
 from dgent.blocks.document.shape import Field, SectionShape, Shape
 from dgent.blocks.document.validate import check_shape
 
-LIMIT = 5000
+LIMIT = 20_000  # characters
 _TEXT = Shape()
 
 

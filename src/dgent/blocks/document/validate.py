@@ -328,7 +328,8 @@ def _check_map(old: Shape, new: Shape, document: Document, section: str) -> None
 
 def _check_refit(field: Field, before: str, found: Mapping[str, Any]) -> None:
     """Refuse a field whose value, which had another type before, does not fit it."""
-    if field.required and field.type not in APART and field.name not in found:
+    missing = field.required and field.type not in APART and field.name not in found
+    if missing and field.default is None:
         raise errors.TemplateError(f"{field.name} is required, and has no value")
     if found.get(field.name) and before != field.type and {before, field.type} & APART:
         raise errors.TemplateError(f"{field.name}, of the type {before}, cannot become {field.type}")

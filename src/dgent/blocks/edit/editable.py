@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -79,7 +79,10 @@ class Editable(ABC):
         message: str = "",
         expect: int | None = None,
     ) -> Version:
-        """Replace the first match of a text, all (`which="all"`), or the nth; `old` may be a regex."""
+        """Replace the first match of a text, all (`which="all"`), the nth, or the only one (`which="only"`).
+
+        `old` may be a regex. With `"only"` it raises NoMatch when there are several, and names their lines.
+        """
         edit = texts.replace(self._part(), old, new, which, regex)
         return await self._edit(edit.sign(by, message, expect))
 
@@ -96,6 +99,27 @@ class Editable(ABC):
         """Replace the lines from `start` to `end`, both counted from 1."""
         edit = texts.edit_range(self._part(), start, end, text)
         return await self._edit(edit.sign(by, message, expect))
+
+    async def insert(
+        self, line: int, text: str, *, by: str | None = None, message: str = "", expect: int | None = None
+    ) -> Version:
+        """Insert lines behind a line, counted from 1; behind 0 is the top."""
+        return await self._edit(texts.insert(self._part(), line, text).sign(by, message, expect))
+
+    async def edit_many(
+        self,
+        edits: Sequence[Mapping[str, Any]],
+        *,
+        by: str | None = None,
+        message: str = "",
+        expect: int | None = None,
+    ) -> Version:
+        """Make several edits of a text as one version: all of them or none, each after those before it.
+
+        An edit is a map: `old` and `new` replace the only match, with `"all": True` every match; `line` and
+        `text` insert behind a line; `start`, `end` and `text` replace lines.
+        """
+        return await self._edit(texts.edit_many(self._part(), edits).sign(by, message, expect))
 
     async def patch(
         self, patch: str, *, by: str | None = None, message: str = "", expect: int | None = None
@@ -134,7 +158,7 @@ class Editable(ABC):
 
     async def increment(
         self,
-        name: str | None = None,
+        name: str | int | None = None,
         amount: int = 1,
         *,
         by: str | None = None,
@@ -143,9 +167,11 @@ class Editable(ABC):
     ) -> Version:
         """Add to a counter or a counter field; concurrent increments add up.
 
-        Counting up is an append; counting down removes something and is an overwrite.
+        A number alone is the amount: `increment(10)`. Counting up is an append; counting down removes
+        something and is an overwrite.
         """
-        edit = structured.increment(self._part(), name, amount)
+        field, wanted = (None, name) if isinstance(name, int) else (name, amount)
+        edit = structured.increment(self._part(), field, wanted)
         return await self._edit(edit.sign(by, message, expect))
 
     # -- lists and logs -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Edits of texts: append, write, replace, edit a range of lines, patch."""
+"""Edits of texts: append, write, replace, insert and edit lines, patch, and several of these at once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dgent.blocks import errors
 from dgent.blocks.document.document import Document
@@ -20,6 +20,9 @@ from dgent.errors import InputError, VersionConflict
 if TYPE_CHECKING:
     from dgent.blocks.block import Block
     from dgent.blocks.edit.editable import Section
+
+
+NAMED_LINES = 10  # in the error about a text that is there several times
 
 
 def append(part: Part, text: object) -> Edit:
@@ -65,6 +68,62 @@ def edit_range(part: Part, start: int, end: int, text: object) -> Edit:
     return Edit("edit_range", "overwrite", change, sequence=name)
 
 
+def insert(part: Part, line: object, text: object) -> Edit:
+    """Build the edit that inserts lines behind a line; behind 0 is the top."""
+    part.require_kind("text", "insert")
+    wanted, name = check_text(text), part.body
+
+    def change(document: Document) -> None:
+        lines = document.text(name).splitlines(keepends=True)
+        if type(line) is not int or not 0 <= line <= len(lines):
+            raise errors.NoMatch(f"there are {len(lines)} lines, so no line {line}")
+        whole = wanted if wanted.endswith("\n") or line == len(lines) else wanted + "\n"
+        head = "\n" if line and not lines[line - 1].endswith("\n") else ""
+        document.splice(sum(map(len, lines[:line])), 0, head + whole, name)
+
+    return Edit("insert", "overwrite", change, sequence=name)
+
+
+MAX_EDITS = 100  # in one version
+_FORMS: dict[frozenset[str], Callable[[Part, Mapping[str, Any]], Edit]] = {
+    frozenset(("old", "new")): lambda part, each: replace(part, each["old"], each["new"], "only", False),
+    frozenset(("old", "new", "all")): lambda part, each: replace(
+        part, each["old"], each["new"], "all" if each["all"] is True else "only", False
+    ),
+    frozenset(("line", "text")): lambda part, each: insert(part, each["line"], each["text"]),
+    frozenset(("start", "end", "text")): lambda part, each: edit_range(
+        part, each["start"], each["end"], each["text"]
+    ),
+}
+
+
+def edit_many(part: Part, edits: object) -> Edit:
+    """Build one edit of several, each made in the text that those before it leave; all happen, or none."""
+    part.require_kind("text", "edit_many")
+    if not isinstance(edits, list | tuple) or not 1 <= len(edits) <= MAX_EDITS:
+        raise InputError(f"expected a list of 1 to {MAX_EDITS} edits, got {edits!r:.80}", field="edits")
+    built = [_read_edit(part, number, each) for number, each in enumerate(edits, 1)]
+
+    def change(document: Document) -> None:
+        for number, each in enumerate(built, 1):
+            try:
+                each.change(document)
+            except errors.NoMatch as error:
+                raise errors.NoMatch(f"edit {number}: {error.message}", hint=error.hint) from None
+
+    return Edit("edit", "overwrite", change, sequence=part.body)
+
+
+def _read_edit(part: Part, number: int, edit: object) -> Edit:
+    if isinstance(edit, Mapping) and (build := _FORMS.get(frozenset(edit))):
+        return build(part, edit)
+    raise InputError(
+        f"edit {number} is not a valid edit: {edit!r:.80}",
+        hint="give old and new (and all), line and text to insert, or start, end and text",
+        field="edits",
+    )
+
+
 def patch(part: Part, patch: object) -> Edit:
     """Build the edit that applies a unified diff."""
     part.require_kind("text", "patch")
@@ -105,11 +164,24 @@ def _places(
             raise errors.NoMatch(f"{old!r} is not there")
         if which in ("first", "all"):
             return found
+        if which == "only":
+            if len(found) > 1:
+                raise _ambiguous_error(old, text, [start for start, _, _ in found])
+            return found
         if type(which) is not int or not 1 <= which <= len(found):
             raise errors.NoMatch(f"{old!r} was found {len(found)} times, so {which!r} is not a valid match")
         return [found[which - 1]]
 
     return find
+
+
+def _ambiguous_error(old: str, text: str, starts: list[int]) -> errors.NoMatch:
+    lines = [text.count("\n", 0, start) + 1 for start in starts[:NAMED_LINES]]
+    named = ", ".join(map(str, dict.fromkeys(lines))) + (", …" if len(starts) > NAMED_LINES else "")
+    return errors.NoMatch(
+        f"{old!r:.80} is there {len(starts)} times, in lines {named}",
+        hint="give more of the text around it, so that it is there once, or replace all",
+    )
 
 
 # -- patches ------------------------------------------------------------------------------------

@@ -26,13 +26,15 @@ class VerbUse(NamedTuple):
 class ToolGroup(NamedTuple):
     """One tool: its room, what it is for, and its operations by name; a single one may have no name.
 
-    One that is `repeatable` changes nothing more when it is called again with the same arguments.
+    One that is `repeatable` changes nothing more when it is called again with the same arguments. Where
+    `about` explains the operations, `says` has the descriptions of arguments that would be long otherwise.
     """
 
     room: RoomName
     about: str
     operations: Mapping[str, VerbUse]
     repeatable: bool = False
+    says: Mapping[str, str] | None = None
 
 
 def _same(noun: str, names: str) -> dict[str, VerbUse]:
@@ -40,6 +42,12 @@ def _same(noun: str, names: str) -> dict[str, VerbUse]:
     return {name.replace("-", "_"): VerbUse(f"{noun}.{name}") for name in names.split()}
 
 
+def _hide(fields: tuple[str, ...], noun: str, names: str) -> dict[str, VerbUse]:
+    """Operations that are called as their verbs are, without some fields."""
+    return {name: use._replace(hide=fields) for name, use in _same(noun, names).items()}
+
+
+_OWNER = ("owner",)  # a label may be owner/label
 _NOT_NEW = ("value", "template", "document", "kind", "limit", "permission", "shared")
 _NOT_EDIT = ("section", "owner", "expect", "message")
 _NOT_FILTER = ("property", "owner")
@@ -47,46 +55,122 @@ _NOT_FILTER = ("property", "owner")
 GROUPS: dict[str, ToolGroup] = {
     "block": ToolGroup(
         "blocks",
-        "Your memory blocks: make, read and manage them, and look at or go back to their versions.",
+        "Your memory blocks, and their versions. create, list, get, info, rename, delete, restore; describe: "
+        "change kind, limit, purpose; pin, unpin: keep it in the context or not; archive: only search finds "
+        "it; view: show some lines of it in the context; share, unshare; notices: what others changed; "
+        "history, at, diff; rollback: to a version; undo, redo; branches, visit: of the tree of "
+        "edits; checkpoint: name this version; checkpoints.",
         {
             "create": VerbUse("block.create"),
             "list": VerbUse("block.list", {"shared": True}),
-            "get": VerbUse("block.get"),
-            **_same("block", "info describe rename pin unpin archive view share unshare delete restore"),
+            "get": VerbUse("block.get", hide=_OWNER),
+            **_hide(_OWNER, "block", "info describe rename pin unpin archive view share unshare delete"),
+            **_same("block", "restore"),
             # They are reported once, so none may be lost to a short answer.
             "notices": VerbUse("block.notices", {"mark": True}, ("mark",), rows=200),
-            **_same("block", "history at diff rollback undo redo visit branches checkpoint checkpoints"),
+            **_hide(_OWNER, "block", "history at diff rollback undo redo visit"),
+            **_hide(_OWNER, "block", "branches checkpoint checkpoints"),
+        },
+        says={
+            "label": "its label, owner/label, or id",
+            "text": "create: its first text",
+            "value": "create: its first content, if it is not a text",
+            "template": "create: persona, human, scratchpad, organization, partner_profile, task_list, "
+            "observation_log",
+            "document": "create: text, map, list, log, tree, counter",
+            "description": "what belongs into it",
+            "kind": "core: always in the context; working: if pinned; archival: by search",
+            "limit": "characters it may have; history: rows",
+            "permission": "what may be done to it; share: what they may do",
+            "unpinned": "create: leave it out of the context",
+            "shared": "create, restore: one of all agents; list: those of others too",
+            "offset": "go on from here in a long answer",
+            "section": "of a composite",
+            "lines": "get: 5-9, with numbers; view: how many",
+            "to": "the new label",
+            "start": "view: the first line",
+            "with_agent": "share, unshare: who",
+            "with_group": "share, unshare: or a group",
+            "version": "a number or a checkpoint; at: or a time",
+            "before": "diff: an older version",
+            "after": "diff: a newer one",
+            "message": "rollback: why",
+            "expect": "the version it must be at",
+            "name": "checkpoint: its name",
         },
     ),
     "block_edit": ToolGroup(
         "blocks",
         "Change what a memory block says. Each call is one version; block undo takes it back.\n"
-        "Prefer append, replace, edit_range and patch to write, which replaces everything: give it expect. "
-        "append adds text as it is, so begin with a line break for a new line.",
+        "Texts: append (as it is: begin with a line break for a new line), replace, insert (lines), "
+        "edit_range (lines), edit_many (one version), patch (unified diff), write (all of it: give expect). "
+        "Maps: set_field, clear_field, append_to_field, remove_from_field. Counters: increment. "
+        "Lists: append, insert_item, set_item, move_item, delete_item. "
+        "Trees: add_node, set_node, move_node, delete_node.",
         {
-            "append": VerbUse("block.append", hide=("line",)),
-            "write": VerbUse("block.write"),
-            "replace": VerbUse("block.replace", needs=("new",)),
-            "edit_range": VerbUse("block.edit", needs=("text",)),
-            "patch": VerbUse("block.patch"),
-            **_same("block", "set-field clear-field append-to-field remove-from-field increment"),
-            **_same("block", "insert-item set-item move-item delete-item"),
-            **_same("block", "add-node set-node move-node delete-node"),
+            "append": VerbUse("block.append", hide=(*_OWNER, "line")),
+            "write": VerbUse("block.write", hide=_OWNER),
+            "replace": VerbUse("block.replace", hide=_OWNER, needs=("new",)),
+            "insert": VerbUse("block.insert", hide=_OWNER),
+            "edit_range": VerbUse("block.edit", hide=_OWNER, needs=("text",)),
+            "edit_many": VerbUse("block.edit-many", hide=_OWNER),
+            **_hide(_OWNER, "block", "patch"),
+            **_hide(_OWNER, "block", "set-field clear-field append-to-field remove-from-field increment"),
+            **_hide(_OWNER, "block", "insert-item set-item move-item delete-item"),
+            **_hide(_OWNER, "block", "add-node set-node move-node delete-node"),
+        },
+        says={
+            "label": "its label, owner/label, or id",
+            "section": "of a composite",
+            "message": "why you change it",
+            "expect": "the version it must be at",
+            "text": "the new text; none removes lines",
+            "value": "the item, field or node; any JSON",
+            "old": "must be there once, unless all",
+            "new": "what comes instead",
+            "all": "replace every match",
+            "nth": "replace this match only",
+            "regex": "old is a pattern",
+            "line": "insert behind it; 0: the top",
+            "start": "the first line, from 1",
+            "end": "the last line",
+            "edits": "list of {old, new, all}, {line, text} or {start, end, text}",
+            "patch": "the diff",
+            "field": "its name",
+            "place": "of an item, from 1; -1: the last",
+            "amount": "may be below 0",
+            "to": "the new place",
+            "parent": "the node above; none: the top",
+            "node": "its id",
         },
     ),
     "archive": ToolGroup(
         "blocks",
-        "Your archive: texts put away for later, out of the context and found by their words.",
+        "Your archive: texts out of the context, found by their words. insert, get, search, delete.",
         {
             **_same("archive", "insert get search"),
             "delete": VerbUse("archive.delete", hide=("forget",)),
+        },
+        says={
+            "text": "insert: the text",
+            "tag": "a word to find it by",
+            "id": "the entry's id",
+            "offset": "go on from here in a long answer",
+            "query": "search: words",
+            "limit": "search: at most so many",
         },
     ),
     "search": ToolGroup(
         "blocks",
         "Find words in all blocks you may see and in your archive; the best result comes first.\n"
         "A result has the id and the label: block get reads a block, archive get an entry.",
-        {"": VerbUse("block.search")},
+        {"": VerbUse("block.search", hide=("owner",))},
+        says={
+            "query": "the words",
+            "kind": "only these; entry: the archive",
+            "tag": "entries with this word",
+            "limit": "at most so many",
+        },
     ),
     "work": ToolGroup(
         "cupboard",
@@ -128,8 +212,8 @@ GROUPS: dict[str, ToolGroup] = {
     ),
     "block_create": ToolGroup(
         "everyday",
-        "Make a new block of memory; a pinned one is always in your context.",
-        {"": VerbUse("block.create", {"pinned": True}, _NOT_NEW)},
+        "Make a new block of memory; it is in your context from then on.",
+        {"": VerbUse("block.create", hide=_NOT_NEW)},
         repeatable=True,
     ),
     "block_append": ToolGroup(
@@ -139,7 +223,7 @@ GROUPS: dict[str, ToolGroup] = {
     ),
     "block_replace": ToolGroup(
         "everyday",
-        "Replace text in a block: at its first place, or at all.",
+        "Replace text in a block that is there once, or at all its places.",
         {"": VerbUse("block.replace", hide=(*_NOT_EDIT, "nth", "regex"), needs=("new",))},
     ),
     "find": ToolGroup(

@@ -262,7 +262,11 @@ class Tool(NamedTuple):
 
     def read(self, arguments: object) -> tuple[ToolOperation, dict[str, Any], AnswerPart]:
         """Return the operation that is meant, with what its verb is called with."""
-        given = dict(read_arguments(arguments))
+        given = {
+            each: value
+            for each, value in read_arguments(arguments).items()
+            if each in self.parameters or value not in EMPTY
+        }
         for each in given:
             if each not in self.parameters:
                 raise InputError(
@@ -292,9 +296,11 @@ def tool_of(name: str) -> Tool:
         for field in operation.fields.values():
             used.setdefault(field.name, {})[each] = field
     parameters = {each: merge(each, fields, len(operations)) for each, fields in used.items()}
+    for each, said in (group.says or {}).items():
+        parameters[each] = parameters[each]._replace(description=said)
     if "" in operations:
         return Tool(name, group.about, operations, parameters, operations[""].needs)
-    lines = [f"{each}: {operation.verb.help}" for each, operation in operations.items()]
+    lines = [] if group.says else [f"{each}: {use.verb.help}" for each, use in operations.items()]
     choice = Parameter("operation", "string", tuple(operations), "what to do")
     description = "\n".join([group.about, *lines])
     return Tool(name, description, operations, {"operation": choice, **parameters}, ("operation",))

@@ -14,7 +14,8 @@ class BlockHeader(msgspec.Struct, frozen=True):
     """The header of a block, without its content; `permission` is what the caller may do with it.
 
     `over_limit` is one that a merge made longer than it may be: it can only become shorter.
-    `retain` is how many of its versions are kept; None for all.
+    `retain` is how many of its versions are kept; None for all. A list also says its newest version and
+    how many characters that has.
     """
 
     id: str
@@ -29,6 +30,8 @@ class BlockHeader(msgspec.Struct, frozen=True):
     pinned: bool
     over_limit: bool = False
     retain: int | None = None
+    version: int | None = None
+    size: int | None = None
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -39,14 +42,19 @@ class Blocks(msgspec.Struct, frozen=True):
     deleted: list[str] = []
 
 
-class BlockText(msgspec.Struct, frozen=True):
-    """The content of a block at a version: as text, and as plain values."""
+class BlockText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of a block at a version: as text, and as plain values.
+
+    If only some lines were asked for, `text` has them with their numbers, `value` is empty, and `lines` says
+    how many there are.
+    """
 
     owner: str
     label: str
     version: int
     text: str
     value: dict[str, Any]
+    lines: int | None = None
 
 
 class BlockShare(msgspec.Struct, frozen=True):
@@ -123,13 +131,17 @@ class BlockVersions(msgspec.Struct, frozen=True):
 
 
 class EditResult(msgspec.Struct, frozen=True):
-    """The version that an edit made. A `node` is the one that was added to a tree."""
+    """The version that an edit made. A `node` is the one that was added to a tree.
+
+    `changed` are the lines of a text that are different now, with their numbers.
+    """
 
     owner: str
     label: str
     limit: int
     version: BlockVersion
     node: str | None = None
+    changed: str = ""
 
 
 class BlockDiff(msgspec.Struct, frozen=True):
@@ -275,8 +287,9 @@ class GroupInfo(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
-def header_of(found: Block) -> BlockHeader:
-    """Return the header of a block as doors show it."""
+def header_of(found: Block, newest: tuple[int, int] | None = None) -> BlockHeader:
+    """Return the header of a block as doors show it, with its newest version and the size of that."""
+    version, size = newest or (None, None)
     return BlockHeader(
         found.id,
         found.owner,
@@ -290,6 +303,8 @@ def header_of(found: Block) -> BlockHeader:
         found.pinned,
         found.over_limit,
         found.retain,
+        version,
+        size,
     )
 
 

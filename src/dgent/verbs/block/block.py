@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from dgent.blocks import errors
+from dgent.blocks.document.diff import number_lines
+from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.verbs import parse
@@ -51,7 +53,7 @@ class CreateBlock(Ask):
     kind: Kind = None
     limit: Annotated[int | None, option("how many characters it may have")] = None
     permission: Permission = None
-    pinned: Annotated[bool, option("keep it in the context")] = False
+    unpinned: Annotated[bool, option("leave it out of the context until it is pinned")] = False
     shared: Annotated[bool, option("make it for all agents of the constellation")] = False
 
 
@@ -59,7 +61,6 @@ class CreateBlock(Ask):
 async def create(context: Context, ask: CreateBlock) -> BlockHeader:
     """Make a block, a memory document of an agent."""
     from dgent.blocks.document.template import find_template
-    from dgent.blocks.kind import CONSTELLATION
 
     library = await library_of(context)
     plain = find_template(ask.template, ask.document).shape.document == "text"
@@ -74,7 +75,7 @@ async def create(context: Context, ask: CreateBlock) -> BlockHeader:
         kind=ask.kind,
         limit=ask.limit,
         permission=ask.permission,
-        pinned=ask.pinned,
+        pinned=False if ask.unpinned else None,
         value=first or None,
         owner=CONSTELLATION if ask.shared else None,
     )
@@ -93,13 +94,21 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
     library = await library_of(context)
     found = await library.list(kind=ask.kind, shared=ask.shared)
-    return Blocks([header_of(each) for each in found], library.agent, await library.list_deleted())
+    sizes = await library.sizes(found)
+    items = [header_of(each, sizes.get(each.id)) for each in found]
+    gone = await library.list_deleted()
+    if ask.shared:
+        gone += [f"{CONSTELLATION}/{each}" for each in await library.list_deleted(owner=CONSTELLATION)]
+    return Blocks(items, library.agent, gone)
 
 
 class GetBlock(OneBlock):
     """Input of `block.get`."""
 
     section: Annotated[str | None, option("only this section of a composite")] = None
+    lines: Annotated[
+        str | None, option("only these lines, with their numbers: 5, 5-9, 5- or 1-", short="l")
+    ] = None
 
 
 @verb("block.get", effect="read", errors=(InputError, NotFound))
@@ -108,7 +117,12 @@ async def get(context: Context, ask: GetBlock) -> BlockText:
     block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
     said = await part.text()
-    return BlockText(block.owner, block.label, block.version, said, await part.value())
+    if ask.lines is None:
+        return BlockText(block.owner, block.label, block.version, said, await part.value())
+    every = said.splitlines()
+    first, last = parse.line_range(ask.lines, len(every))
+    shown = number_lines(every[first - 1 : last], first)
+    return BlockText(block.owner, block.label, block.version, shown, {}, len(every))
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))
@@ -240,12 +254,14 @@ class RestoreBlock(Ask):
 
     label: Annotated[str, argument("the label it had")]
     to: Annotated[str | None, option("another label for it")] = None
+    shared: Annotated[bool, option("one that belonged to all agents", short="s")] = False
 
 
 @verb("block.restore", effect="write", errors=ERRORS)
 async def restore(context: Context, ask: RestoreBlock) -> BlockHeader:
     """Bring back the block of a label that was deleted last, with its history."""
-    return header_of(await (await library_of(context)).restore(ask.label, to=ask.to))
+    owner = CONSTELLATION if ask.shared else None
+    return header_of(await (await library_of(context)).restore(ask.label, to=ask.to, owner=owner))
 
 
 class UnshareBlock(OneBlock):

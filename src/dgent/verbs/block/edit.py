@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dgent.blocks import errors
+from dgent.blocks.document.diff import show_changed
 from dgent.blocks.edit.text import replace_by_pattern
 from dgent.errors import InputError
 from dgent.verbs import parse
@@ -25,7 +28,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, option, verb
 
 if TYPE_CHECKING:
-    from dgent.blocks import Block, Section
+    from dgent.blocks import Block, Section, Version
 
 Text = Annotated[str, argument("the text; - for standard input", words=True, file=True)]
 InSection = Annotated[str | None, option("a section of a composite")]
@@ -53,6 +56,18 @@ async def _edited_of(block: Block, node: str | None = None) -> EditResult:
     """Return the answer to an edit: the newest version of the block."""
     (newest,) = await block.history(1)
     return EditResult(block.owner, block.label, block.limit, version_of(newest), node)
+
+
+async def _edit_text(
+    context: Context, ask: EditInput, edit: Callable[[Block | Section], Awaitable[Version]]
+) -> EditResult:
+    """Edit a text, and answer with the lines that are different now."""
+    block, part = await _find_part(context, ask)
+    plain = part.document_kind == "text"
+    before = await part.text() if plain else ""
+    made = await edit(part)
+    changed = show_changed(before, await part.text()) if plain else ""
+    return EditResult(block.owner, block.label, block.limit, version_of(made), changed=changed)
 
 
 class Append(EditInput, kw_only=True):
@@ -104,9 +119,7 @@ class Write(EditInput, kw_only=True):
 @verb("block.write", effect="write", errors=ERRORS)
 async def write(context: Context, ask: Write) -> EditResult:
     """Replace all that a text says."""
-    block, part = await _find_part(context, ask)
-    await part.write(ask.text, **ask.options())
-    return await _edited_of(block)
+    return await _edit_text(context, ask, lambda part: part.write(ask.text, **ask.options()))
 
 
 class Replace(EditInput, kw_only=True):
@@ -115,23 +128,24 @@ class Replace(EditInput, kw_only=True):
     label: Annotated[str, argument(BLOCK, complete="block")]
     old: Annotated[str, argument("what to replace")]
     new: Annotated[str, argument("what comes instead; nothing if left out")] = ""
-    all: Annotated[bool, option("at every place, not only the first", short="a")] = False
+    all: Annotated[bool, option("at every place; otherwise it must be there once", short="a")] = False
     nth: Annotated[int | None, option("only at this place, from 1")] = None
     regex: Annotated[bool, option("what to replace is a regular expression", short="r")] = False
 
 
 @verb("block.replace", effect="write", errors=ERRORS)
 async def replace(context: Context, ask: Replace) -> EditResult:
-    """Replace part of a text, at the first place, at all of them or at one."""
+    """Replace a part of a text that is there once, or at all its places, or at one of them."""
     if ask.all and ask.nth is not None:
-        raise InputError("all places, or one?", hint="give --all or --nth")
-    block, part = await _find_part(context, ask)
-    which: str | int = "all" if ask.all else "first" if ask.nth is None else ask.nth
+        raise InputError("all and nth cannot be combined", hint="give one of them")
+    which: str | int = "all" if ask.all else "only" if ask.nth is None else ask.nth
     if ask.regex:
-        await replace_by_pattern(part, ask.old, ask.new, which, **ask.options())
-    else:
-        await part.replace(ask.old, ask.new, which=which, **ask.options())
-    return await _edited_of(block)
+        return await _edit_text(
+            context, ask, lambda part: replace_by_pattern(part, ask.old, ask.new, which, **ask.options())
+        )
+    return await _edit_text(
+        context, ask, lambda part: part.replace(ask.old, ask.new, which=which, **ask.options())
+    )
 
 
 class Patch(EditInput, kw_only=True):
@@ -144,9 +158,7 @@ class Patch(EditInput, kw_only=True):
 @verb("block.patch", effect="write", errors=ERRORS)
 async def patch(context: Context, ask: Patch) -> EditResult:
     """Apply a unified difference to a text; every line of its context must be there."""
-    block, part = await _find_part(context, ask)
-    await part.patch(ask.patch, **ask.options())
-    return await _edited_of(block)
+    return await _edit_text(context, ask, lambda part: part.patch(ask.patch, **ask.options()))
 
 
 class EditLines(EditInput, kw_only=True):
@@ -163,13 +175,48 @@ class EditLines(EditInput, kw_only=True):
 @verb("block.edit", effect="write", errors=ERRORS)
 async def edit(context: Context, ask: EditLines) -> EditResult:
     """Replace some lines of a text by others."""
-    block, part = await _find_part(context, ask)
-    await part.edit_range(ask.start, ask.end, ask.text, **ask.options())
-    return await _edited_of(block)
+    return await _edit_text(
+        context, ask, lambda part: part.edit_range(ask.start, ask.end, ask.text, **ask.options())
+    )
+
+
+class InsertLines(EditInput, kw_only=True):
+    """Input of `block.insert`."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    line: Annotated[int, argument("the line to insert behind, from 1; 0 is the top")]
+    text: Text
+
+
+@verb("block.insert", effect="write", errors=ERRORS)
+async def insert(context: Context, ask: InsertLines) -> EditResult:
+    """Insert lines into a text, behind one of its lines."""
+    return await _edit_text(context, ask, lambda part: part.insert(ask.line, ask.text, **ask.options()))
+
+
+class EditMany(EditInput, kw_only=True):
+    """Input of `block.edit-many`."""
+
+    label: Annotated[str, argument(BLOCK, complete="block")]
+    edits: Annotated[
+        Any,
+        argument(
+            "a list of {old, new, all}, {line, text} to insert, or {start, end, text}; - for standard input",
+            file=True,
+        ),
+    ]
+
+
+@verb("block.edit-many", effect="write", errors=ERRORS)
+async def edit_many(context: Context, ask: EditMany) -> EditResult:
+    """Make several edits of a text as one version, in their order: all of them or none."""
+    edits = read_json(ask.edits)
+    return await _edit_text(context, ask, lambda part: part.edit_many(edits, **ask.options()))
 
 
 # -- fields, items and nodes ------------------------------------------------------------------
 
+_NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 Place = Annotated[int, argument("the place of an item as it is shown, from 1; -1 is the last")]
 Node = Annotated[str, argument("the id of a node of a tree")]
 Value = Annotated[Any, argument("the value; JSON for what is not a text")]
@@ -233,20 +280,22 @@ async def remove_from_field(context: Context, ask: RemoveFromField) -> EditResul
 class IncrementBlock(EditInput, kw_only=True):
     """Input of `block.increment`."""
 
-    field: Annotated[str | None, argument("the name of a field; left out for a counter")] = None
+    field: Annotated[str | None, argument("the name of a field; for a counter, the amount or nothing")] = None
     amount: Annotated[int, option("how much to add; may be below 0")] = 1
 
 
 def only_adding(ask: IncrementBlock) -> Effect | None:
     """Return the lighter effect of adding; taking away changes what others counted."""
-    return "append" if ask.amount >= 0 else None
+    return "append" if ask.amount >= 0 and not (ask.field or "").startswith("-") else None
 
 
 @verb("block.increment", effect="write", errors=ERRORS, lighter=only_adding)
 async def increment(context: Context, ask: IncrementBlock) -> EditResult:
-    """Add to a counter, or to a field that is one."""
+    """Add to a counter, or to a field that is one; for a counter, a number alone is the amount."""
     block, part = await _find_part(context, ask)
-    await part.increment(ask.field, ask.amount, **ask.options())
+    alone = part.document_kind == "counter" and ask.field is not None and _NUMBER.fullmatch(ask.field)
+    given: str | int | None = int(ask.field) if alone and ask.field else ask.field
+    await part.increment(given, ask.amount, **ask.options())
     return await _edited_of(block)
 
 

@@ -127,12 +127,13 @@ def draw_blocks(found: answer.Blocks, paint: Paint) -> Lines:
             paint(each.label, fg="yellow") if each.owner == found.agent else _foreign(each, paint),
             draw_kind(each.kind, paint) + _marks(each, paint),
             paint(each.document),
+            "" if each.size is None else f"{each.size:,}",
             paint.dim(each.permission),
             paint(cut(each.description, 200)),
         ]
         for each in found.items
     ]
-    lines = table(paint, ("block", "kind", "holds", "permission", "what belongs into it"), rows)
+    lines = table(paint, ("block", "kind", "holds", "characters", "permission", "what belongs into it"), rows)
     if found.deleted:
         labels = cut(", ".join(found.deleted), max(paint.width - 20, 20))
         lines.append(paint.dim(f"can be restored: {labels}"))
@@ -244,7 +245,8 @@ def draw_context(found: Context, paint: Paint) -> Lines:
     lines = draw_text_lines(found.text, paint) if found.text else [paint.dim("nothing is in the context")]
     parts = [many(found.tokens, "token"), f"{len(found.shown)} whole"]
     parts += [f"in part: {', '.join(found.shortened)}"] if found.shortened else []
-    parts += [f"left out: {', '.join(found.cut)}"] if found.cut else []
+    parts += [f"cut for want of room: {', '.join(found.cut)}"] if found.cut else []
+    parts += [f"not pinned or archival: {', '.join(found.others)}"] if found.others else []
     return [*lines, "", paint.dim(", ".join(parts))]
 
 
@@ -323,7 +325,11 @@ def draw_edit(found: answer.EditResult, paint: Paint) -> Lines:
     numbers = f"{paint(f'+{made.added}', fg='green')} {paint(f'-{made.removed}', fg='red')}"
     size = paint.dim(f"{made.size:,} of {found.limit:,} characters")
     node = f"  node {paint(found.node, fg='yellow')}" if found.node else ""
-    return [f"{head}  {_op(made, paint)}  {numbers}  {size}{node}"]
+    lines = [f"{head}  {_op(made, paint)}  {numbers}  {size}{node}"]
+    for line in found.changed.split("\n") if found.changed else ():
+        number, _, text = line.partition("\t")
+        lines.append(f"{paint.dim(f'{number:>5}')}  {paint(text)}" if text else paint.dim(f"{number:>5}"))
+    return lines
 
 
 def draw_diff(found: answer.BlockDiff, paint: Paint) -> Lines:
