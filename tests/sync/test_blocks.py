@@ -96,7 +96,7 @@ def test_agents_groups_shares_and_notices(lib: Library, u: sync.Universe) -> Non
     notes = lib.create("notes", text="one")
     lib.share("notes", with_group="writers", permission="read_write")
     scribe = Library(u, agent="scribe")
-    assert scribe.render() == ""
+    assert "scout/notes: new to you, by scout" in scribe.render()
     scribe.get("notes").append(" two")
     [notice] = lib.notices(mark=True)
     assert (notice.by, lib.notices()) == (("scribe",), [])
