@@ -30,7 +30,8 @@ from dgent.cupboard import Crumb, Cupboard
 _CRUMBS = 21
 _TIMES = 9
 _WARM = 20  # puts, after which everything has been seen
-_REMEMBER, _TAKE, _TAKE_READS = 80, 600, 3
+_REMEMBER, _TAKE = 80, 600
+_TAKE_READS = 5  # three times a crumb, the catalog, and the new version, read as everyone will read it
 _OWN = str(Path(dgent.__file__).parent)
 
 

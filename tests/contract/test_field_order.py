@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, make_dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dgent
 from dgent import Query, Schema
 from dgent.model.datum import Datum
 from dgent.store.backend import STORED, Declaration, View
@@ -294,3 +296,25 @@ async def test_a_page_in_field_order_is_one_round_trip_on_postgres(tmp_path: Pat
             assert [datum.id for datum in further.items] == expected_ids(records, query.replace(offset=5))
             # With a tag, walking the field's index is weighed against sorting what has the tag.
             assert query.tags or len(asked) == 2, query
+
+
+@dataclass(frozen=True)
+class Price:
+    amount: Decimal
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{path}/store.db"])
+async def test_decimals_with_many_digits_stand_by_all_of_them(tmp_path: Path, url: str) -> None:
+    """Keys of numbers are short, those of decimals are cut: their order needs the whole value."""
+    async with dgent.open(url.format(path=tmp_path)) as u:
+        u.register(Schema("price", contract=Price, indexes=("amount",)))
+        amounts = [Decimal("1." + "3" * 130 + digit) for digit in "5172946"]
+        for amount in amounts:
+            await u.remember(Price(amount))
+        where = {"amount": {"$gte": Decimal(1)}}
+        for descending in (False, True):
+            query = Query(schema="price", where=where, order_by="amount", descending=descending, limit=4)
+            page = await u.page(query)
+            rest = await u.page(query.replace(cursor=page.cursor))
+            found = [each.value.amount for each in (*page.items, *rest.items)]
+            assert found == sorted(amounts, reverse=descending)

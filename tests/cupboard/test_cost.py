@@ -86,4 +86,4 @@ async def test_a_claim_runs_few_functions(tmp_path: Path) -> None:
             with calls.counting():
                 assert await cupboard.take("ann") is not None
             assert calls.python < 600
-            assert calls.decoded < 8
+            assert calls.decoded < 6

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from dgent.errors import Corrupt
 from dgent.store.engine.kernel import IndexScan
 from dgent.store.engine.tail import Tail, group, pack, sum_up, unpack
 from dgent.store.sqlite import kernel
+from dgent.store.sqlite.reading import SQLiteReading
 from dgent.store.upkeep import upkeep_of
 from tests.fault.check import check_store, move_entries
 
@@ -110,14 +113,27 @@ def test_damaged_bytes_are_named(body: bytes) -> None:
 
 def test_rows_that_were_moved_are_dropped() -> None:
     tail, scan = Tail(), IndexScan(1, *WHOLE)
-    tail.add([(n, group([(1, b"", n, n)], [])) for n in (3, 7, 9)])
+    by_schema = (1).__eq__
+    tail.add([(n, group([(1, b"", n, n)], [])) for n in (3, 7, 9)], by_schema)
     found = tail.waiting(scan)
     assert found is not None and [place[2] for place in found.added] == [3, 7, 9]
-    tail.drop_before(9)
-    tail.add([(12, group([], [(1, b"", 9, 9)]))])
+    tail.drop_before(9, by_schema)
+    tail.add([(12, group([], [(1, b"", 9, 9)]))], by_schema)
     found = tail.waiting(scan)
     assert found is None, "the last one went where it came from"
     assert tail.waiting(IndexScan(2, *WHOLE)) is None
+
+
+def test_a_reader_is_released_with_its_thread(path: Path) -> None:
+    """Its connection would hold a lock on the file until the garbage is collected."""
+    reading = SQLiteReading(apsw.Connection(str(path)))
+    released = weakref.ref(reading)
+    gc.disable()
+    try:
+        del reading
+        assert released() is None
+    finally:
+        gc.enable()
 
 
 # -- one process --------------------------------------------------------------------------

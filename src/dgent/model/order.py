@@ -20,11 +20,12 @@ from dgent.model.contract.scalar import align
 from dgent.model.path import MISSING
 
 CUT = 120
+FIRST_NUMBER, FIRST_TEXT = b"\x03", b"\x04"  # where the keys of numbers and of texts begin
 
 _EXACT = 2**53  # every integer up to here is a double
 _WIDEST = 2**64  # up to here two bytes hold the remainder; stored integers end at 2**63
 _ALL_BITS = 2**64 - 1
-_NUMBER, _TEXT, _LIST, _MAP = 3, b"\x04", b"\x05", b"\x06"
+_NUMBER, _TEXT, _LIST, _MAP = FIRST_NUMBER[0], FIRST_TEXT, b"\x05", b"\x06"
 _LISTS = _LIST[0]
 _TIME, _DURATION = b"\x03\xff\xfe", b"\x03\xff\xff"  # above the largest number
 _MICROSECOND = timedelta(microseconds=1)

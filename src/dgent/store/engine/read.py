@@ -435,15 +435,24 @@ def _fetch_page(
         scan, offset = rest, 0
     wanted = ALL if q.limit is None else offset + q.limit + 1
     rows: list[tuple[Any, ...]] = []
+    numbers = q.order_path is not None and _has_numbers_alone(reading, q, scan)
     while True:
         part = reading.fetch(scan, q.descending, q.content, min(wanted - len(rows), PART))
-        if q.order_path is not None and not _are_keys_whole(reading, q, view, part):
+        if q.order_path is not None and not (numbers or _are_keys_whole(reading, q, view, part)):
             return None
         rows += part
         if len(part) < PART or len(rows) == wanted:
             return rows[offset:] if offset else rows
         last = datum_of(whole_of(part[-1]), reading.name)
         scan = _after(scan, q, _cursor_of(q, view, part[-1], last, None))
+
+
+def _has_numbers_alone(reading: Reading, q: Query, scan: IndexScan) -> bool:
+    """Return whether all keys of a scan are those of integers and floats, which are never cut."""
+    state = None if q.schema is None else reading.state(q.schema)
+    if state is None or q.order_path is None or paths.text(q.order_path) in state.kinds:
+        return False  # a decimal may have many digits
+    return scan.low[0] >= order.FIRST_NUMBER and scan.high[0] <= order.FIRST_TEXT
 
 
 def _are_keys_whole(reading: Reading, q: Query, view: View, rows: Sequence[tuple[Any, ...]]) -> bool:

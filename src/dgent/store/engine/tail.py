@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from dgent.store.engine.kernel import IndexScan
 Moment = tuple[int, int]
 """The time and key of a record, which are the same in all of its entries."""
 
+_KEY = itemgetter(1)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[TailRecord]).decode
 
@@ -131,53 +133,50 @@ class _Run:
     """The part of the tail that belongs to one index."""
 
     def __init__(self) -> None:
-        self.seen = 0  # so many records of the tail are in here
+        self.seen = 0  # so many of the new records are in here
         self.added: list[Position] = []
-        self.removed: set[Position] = set()
-        self.net: dict[Position, int] = {}
+        self.removed: list[Position] = []
+        self.changed: list[Position] = []  # those of both that belong to changed records
 
-    def take(self, index: int, records: Sequence[TailRecord]) -> None:
-        """Take over the records that came since the last time."""
-        if self.net or not self._take_first(index, records):
-            self._take_more(index, records)
-
-    def _take_first(self, index: int, records: Sequence[TailRecord]) -> bool:
-        """Take over the first records, if each has at most one new entry and nothing was removed."""
-        added = [
-            (keys[numbers.index(index)], created_at, record_key)
-            for created_at, record_key, numbers, keys, removed, _ in records
-            if index in numbers and not removed and numbers.count(index) == 1
+    def add_new(self, index: int, records: Sequence[TailRecord]) -> None:
+        """Add entries of records that have no others yet."""
+        found = [
+            (key, created_at, record_key)
+            for created_at, record_key, numbers, keys, _, _ in records
+            if index in numbers
+            for number, key in zip(numbers, keys, strict=True)
+            if number == index
         ]
-        net = dict.fromkeys(added, 1)
-        if len(net) < sum([index in record[2] or index in record[4] for record in records]):
-            return False
-        self.net, self.added, self.seen = net, sorted(added), len(records)
-        return True
+        if found:
+            self.added = sorted({*self.added, *found})
 
-    def _take_more(self, index: int, records: Sequence[TailRecord]) -> None:
-        net, before = self.net, len(self.net)
-        changed = False
-        for created_at, record_key, new, new_keys, old, old_keys in records[self.seen :]:
-            if index in new:
-                for number, key in zip(new, new_keys, strict=True):
-                    if number == index:
-                        place = key, created_at, record_key
-                        net[place] = net.get(place, 0) + 1
-                changed = True
-            if old and index in old:
-                for number, key in zip(old, old_keys, strict=True):
-                    if number == index:
-                        place = key, created_at, record_key
-                        net[place] = net.get(place, 0) - 1
-                changed = True
-        self.seen = len(records)
-        if changed or len(net) != before:
-            self.added = sorted([place for place, count in net.items() if count > 0])
-            self.removed = {place for place, count in net.items() if count < 0}
+    def add_changed(self, index: int, records: Iterable[TailRecord]) -> None:
+        """Add the changes of other records: what comes and goes as often is as it was."""
+        net: Counter[Position] = Counter()
+        for created_at, record_key, new, new_keys, old, old_keys in records:
+            for sign, numbers, keys in ((1, new, new_keys), (-1, old, old_keys)):
+                if index in numbers:
+                    for number, key in zip(numbers, keys, strict=True):
+                        if number == index:
+                            net[key, created_at, record_key] += sign
+        self.added = sorted(place for place, count in net.items() if count > 0)
+        self.removed = sorted(place for place, count in net.items() if count < 0)
+        self.changed = self.added + self.removed
+
+
+def _has(places: Sequence[Position], wanted: Position) -> bool:
+    found = bisect_left(places, wanted)
+    return found < len(places) and places[found] == wanted
 
 
 class Tail:
-    """The tail as one connection sees it, kept between reads."""
+    """The tail as one connection sees it, kept between reads.
+
+    Most records in it are new: all of their entries are in one row of the tail, and the indexes have none.
+    These are told apart, because the tail alone knows in which indexes they are. `is_by_schema` says whether
+    an index has all records of a schema; whoever gets an entry there had none before. It is not kept here: a
+    reader is released when its thread ends, and so may not refer to itself.
+    """
 
     def __init__(self) -> None:
         self.clear()
@@ -185,51 +184,98 @@ class Tail:
     def clear(self) -> None:
         """Drop everything; the next look loads all there is."""
         self.last = 0  # the place of the newest row that is in here
-        self._rows: dict[int, int] = {}  # how many records each row has, by its place, oldest first
-        self._records: list[TailRecord] = []
+        self.rows: dict[int, Sequence[TailRecord]] = {}  # by place, oldest first
+        self._new: list[TailRecord] = []
+        self._changed: list[TailRecord] = []  # all there is of records that are not new
+        self._changed_moments: set[Moment] = set()
+        self._first_numbers: set[int] = set()  # known indexes by schema, which new records name first
         self._runs: dict[int, _Run] = {}
         self.answers: dict[IndexScan, Waiting | None] = {}  # kept by a reader, until the tail changes
 
-    def drop_before(self, first: int) -> None:
+    def drop_before(self, first: int, is_by_schema: Callable[[int], bool]) -> None:
         """Drop rows that were moved into the indexes: those before a place."""
-        gone = [place for place in self._rows if place < first]
-        if gone:
-            count = sum(self._rows.pop(place) for place in gone)
-            self._records = self._records[count:]
-            self._runs.clear()
-            self.answers.clear()
+        rows = self.rows
+        if rows and next(iter(rows)) < first:
+            last = self.last
+            self.clear()
+            rest = [(place, records) for place, records in rows.items() if place >= first]
+            self.add(rest, is_by_schema)
+            self.last = last
 
-    def add(self, rows: Iterable[tuple[int, Sequence[TailRecord]]]) -> None:
+    def add(
+        self, rows: Iterable[tuple[int, Sequence[TailRecord]]], is_by_schema: Callable[[int], bool]
+    ) -> None:
         """Add newer rows: the place and the records of each."""
+        rows = list(rows)  # one that cannot be read leaves this as it was
         self.answers.clear()
+        changed: list[TailRecord] = []
+        new, first_numbers = self._new.append, self._first_numbers
         for place, records in rows:
-            self._records += records
-            self._rows[place] = len(records)
+            self.rows[place] = records
             self.last = place
+            for record in records:
+                numbers = record[2]
+                if record[4] or not numbers:
+                    changed.append(record)
+                elif numbers[0] in first_numbers:
+                    new(record)
+                elif any(map(is_by_schema, numbers)):
+                    if is_by_schema(numbers[0]):
+                        first_numbers.add(numbers[0])
+                    new(record)
+                else:
+                    changed.append(record)
+        if changed or self._changed:
+            self._add_changed(changed)
+
+    def _add_changed(self, changed: Sequence[TailRecord]) -> None:
+        moments = self._changed_moments
+        moments.update([record[:2] for record in changed])
+        # One that was new is judged with its changes from now on.
+        self._changed += [record for record in self._new if record[:2] in moments]
+        self._changed += changed
+        self._new = [record for record in self._new if record[:2] not in moments]
+        self._runs.clear()
 
     def waiting(self, scan: IndexScan) -> Waiting | None:
         """Return what there is for a scan; None when the index alone has all of it."""
-        if not self._records:
-            return None
         index, low, high, *_ = scan
         run = self._run(index)
-        added = run.added[bisect_left(run.added, low) : bisect_left(run.added, high)]
-        removed = frozenset(place for place in run.removed if low <= place < high)
-        return Waiting(added, removed) if added or removed else None
+        added, removed = run.added, run.removed
+        added = added[bisect_left(added, low) : bisect_left(added, high)]
+        removed = removed[bisect_left(removed, low) : bisect_left(removed, high)]
+        return Waiting(added, frozenset(removed)) if added or removed else None
 
-    def find_touched(self, index: int, key: bytes) -> Iterator[Moment]:
-        """Yield the records for which an entry under a key waits to be added or removed."""
-        return (place[1:] for place, count in self._run(index).net.items() if count and place[0] == key)
+    def find_new(self, parts: Iterable[tuple[int, bytes]]) -> Iterator[Moment]:
+        """Yield the new records that wait for each of some indexes under a key."""
+        found = self._new
+        for index, key in sorted(parts, key=_KEY):  # indexes without keys are judged quicker
+            if key:
+                found = [record for record in found if (index, key) in zip(record[2], record[3], strict=True)]
+            else:
+                found = [record for record in found if index in record[2]]
+        return (record[:2] for record in found)
+
+    def find_changed(self, index: int, key: bytes) -> Iterator[Moment]:
+        """Yield the other records for which an entry under a key waits to be added or removed."""
+        if not self._changed:
+            return iter(())
+        return (place[1:] for place in self._run(index).changed if place[0] == key)
 
     def has(self, index: int, place: Position) -> bool | None:
         """Return whether an entry waits to be added; False if it waits to be removed, None for neither."""
-        count = self._run(index).net.get(place, 0)
-        return count > 0 if count else None
+        run = self._run(index)
+        if _has(run.added, place):
+            return True
+        return False if _has(run.removed, place) else None
 
     def _run(self, index: int) -> _Run:
         run = self._runs.get(index)
         if run is None:
             run = self._runs[index] = _Run()
-        if run.seen < len(self._records):
-            run.take(index, self._records)
+            if self._changed:
+                run.add_changed(index, self._changed)
+        if run.seen < len(self._new):
+            run.add_new(index, self._new[run.seen :])
+            run.seen = len(self._new)
         return run

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from dgent.store.engine.catalog import Entry
+from dgent.store.engine.catalog import Entry, TailRecord
 from dgent.store.engine.kernel import Logged
 from dgent.store.engine.row import Row
+from dgent.store.engine.tail import group, list_added
 from dgent.store.postgres.format import FRESH
 
 _encode_ops = msgspec.msgpack.Encoder().encode
@@ -24,6 +25,7 @@ class Changes:
         self.was: list[int] = []
         self.archived: list[tuple[Any, ...]] = []
         self.added: list[Entry] = []
+        self.records: list[TailRecord] = []  # new records with all of their entries
         self.removed: list[tuple[Any, ...]] = []
         self.logged: list[tuple[Any, ...]] = []
         self.unindexed: list[tuple[int, int]] = []
@@ -32,10 +34,18 @@ class Changes:
         self.below: list[int] = []
 
     def __bool__(self) -> bool:
-        return bool(self.logged or self.fresh or self.heads or self.added or self._seldom())
+        return bool(self.logged or self.fresh or self.heads or self.has_entries() or self._seldom())
+
+    def has_entries(self) -> bool:
+        """Return whether there are entries to add."""
+        return bool(self.added or self.records)
 
     def _seldom(self) -> bool:
         return bool(self.removed or self.archived or self.unindexed or self.caught_up or self.thinned)
+
+    def list_entries(self) -> list[Entry]:
+        """Return all entries to add, one by one."""
+        return [*self.added, *list_added(self.records)]
 
     def insert(self, rows: Iterable[Row]) -> None:
         """Add rows of records that were never there."""
@@ -69,7 +79,7 @@ class Changes:
             self.heads,
             self.was,
             self.archived,
-            standing(self.added, id_of),
+            [*standing(self.added, id_of), *standing_records(self.records, id_of)],
             self.removed,
             self.logged,
             [(schema, record_key, id_of[record_key]) for schema, record_key in self.unindexed],
@@ -84,24 +94,27 @@ def standing(entries: Iterable[Entry], id_of: dict[int, str]) -> list[tuple[Any,
 
     Lists travel as text: the server reads that quicker than the driver encodes their items one by one.
     """
-    records: dict[tuple[int, int], tuple[list[str], list[str]]] = {}
-    last = at = None
-    for ix, key, created_at, record_key in entries:
-        if record_key != last or created_at != at:
-            last, at = record_key, created_at
-            indexes, keys = records.setdefault((record_key, created_at), ([], []))
-        indexes.append(str(ix))
-        keys.append(key.hex())
-    return [
-        (
-            record_key,
-            created_at,
-            id_of[record_key],
-            f"{{{','.join(indexes)}}}",
-            '{"\\\\x' + '","\\\\x'.join(keys) + '"}',
-        )
-        for (record_key, created_at), (indexes, keys) in records.items()
-    ]
+    return standing_records(group(entries, ()), id_of)
+
+
+def standing_records(records: Iterable[TailRecord], id_of: dict[int, str]) -> list[tuple[Any, ...]]:
+    """Return the new entries of records in the same form."""
+    # Records with the same tags share the list of their indexes, and most keys are few: texts are made once.
+    indexes: dict[int, str] = {}
+    texts: dict[bytes, str] = {}
+    found = []
+    for created_at, record_key, numbers, keys, _, _ in records:
+        named = indexes.get(id(numbers))
+        if named is None:
+            named = indexes[id(numbers)] = f"{{{','.join(map(str, numbers))}}}"
+        parts = []
+        for key in keys:
+            text = texts.get(key)
+            if text is None:
+                text = texts[key] = f'"\\\\x{key.hex()}"'
+            parts.append(text)
+        found.append((record_key, created_at, id_of[record_key], named, f"{{{','.join(parts)}}}"))
+    return found
 
 
 def with_ids(entries: Iterable[Entry], id_of: dict[int, str]) -> Sequence[tuple[Any, ...]]:

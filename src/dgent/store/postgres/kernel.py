@@ -15,7 +15,6 @@ import msgspec
 from dgent.store.engine.catalog import Entry, IndexName, SchemaState, TailRecord
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, TextDoc
 from dgent.store.engine.row import Row
-from dgent.store.engine.tail import list_added
 from dgent.store.postgres.batch import Changes, with_ids
 from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.read import Catalogs, PostgresReading, own_generation
@@ -72,7 +71,7 @@ class PostgresKernel(VectorWrites, PostgresReading):
         if self.changes:
             self._forget_read()
             changes, self.changes = self.changes, Changes()
-            again = bool(changes.added)
+            again = changes.has_entries()
             wait(self.connection.fetch(self.texts.apply, 0, 0, None, *changes.arguments(self.ids), again))
         if self.keys:
             keys, self.keys = self.keys, []
@@ -187,7 +186,7 @@ class PostgresKernel(VectorWrites, PostgresReading):
         self.changes.added += entries
 
     def add_records(self, records: Sequence[TailRecord]) -> None:
-        self.add_entries(list_added(records))
+        self.changes.records += records
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
         self.changes.removed += with_ids(entries, self.ids)

@@ -101,9 +101,9 @@ class Proposal(PostgresKernel):
 
     def _find_unread(self, ops: list[Op]) -> list[str]:
         """Return the ids whose records the ops depend on, as far as these may exist."""
-        now = time.time()
         sure = self.locked or bool(self.catalog.forgot) or self.sure
-        wanted = dict.fromkeys(op.id for op in ops if sure or not _is_new(op, now))
+        is_new = _NewIds(time.time()).is_new
+        wanted = dict.fromkeys([op.id for op in ops if sure or not is_new(op)])
         # Whose an id is depends on the record that it is below.
         wanted |= dict.fromkeys(root for op in ops if type(op) is Put and (root := _root(op.id)))
         return list(wanted)
@@ -241,18 +241,32 @@ def _root(id: str) -> str:
     return root if slash else ""
 
 
-def _is_new(op: Op, now: float) -> bool:
-    """Return whether an op creates a record under an id that `new_id` made a moment ago.
+class _NewIds:
+    """Tells ops that create a record under an id that `new_id` made a moment ago.
 
     The first 48 bits of such an id are the time. If it is in the store all the same, the store says so.
     """
-    if type(op) is not Put or op.expect not in (None, 0, NEW) or op.datum.rev:
-        return False
-    id = op.datum.id
-    if len(id) != 36 or id[14] != "7":
-        return False
-    try:
-        made = int(id[:8] + id[9:13], 16) / 1000
-    except ValueError:
-        return False
-    return abs(now - made) < NEW_S
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._times: dict[str, bool] = {}  # by the part of an id that is its time: many are of one moment
+
+    def is_new(self, op: Op) -> bool:
+        """Return whether an op creates such a record."""
+        if type(op) is not Put or op.expect not in (None, 0, NEW) or op.datum.rev:
+            return False
+        id = op.datum.id
+        if len(id) != 36 or id[14] != "7":
+            return False
+        time_part = id[:13]
+        known = self._times.get(time_part)
+        if known is None:
+            known = self._times[time_part] = self._is_recent(time_part)
+        return known
+
+    def _is_recent(self, time_part: str) -> bool:
+        try:
+            made = int(time_part[:8] + time_part[9:], 16) / 1000
+        except ValueError:
+            return False
+        return abs(self._now - made) < NEW_S

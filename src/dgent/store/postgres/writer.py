@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import asyncpg
-from msgspec.structs import replace
 
 from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
 from dgent.store.backend import Commit, Committed, View, Written
@@ -43,8 +42,10 @@ async def send(
     connection: asyncpg.Connection, texts: Texts, proposal: Proposal, writer: bytes, n: int
 ) -> tuple[int, int]:
     """Lock the clock with everything but the new rows and entries, then stream those."""
-    fresh, added = proposal.changes.fresh, proposal.changes.added
-    proposal.changes.fresh, proposal.changes.added = [], []
+    changes = proposal.changes
+    fresh, added, records = changes.fresh, changes.added, changes.records
+    entries = changes.list_entries()
+    changes.fresh, changes.added, changes.records = [], [], []
     try:
         async with connection.transaction():
             await connection.execute(texts.patience)
@@ -61,10 +62,10 @@ async def send(
                 "entry",
                 schema_name=texts.universe,
                 columns=list(_ENTRY),
-                records=_shift_entries(with_ids(added, proposal.ids), shift),
+                records=_shift_entries(with_ids(entries, proposal.ids), shift),
             )
     finally:
-        proposal.changes.fresh, proposal.changes.added = fresh, added
+        changes.fresh, changes.added, changes.records = fresh, added, records
     return seq, at
 
 
@@ -85,10 +86,12 @@ def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[t
 class CommitJob:
     """One commit, the task that waits for it, and its deadline."""
 
-    __slots__ = ("answer", "end", "failed", "names", "offered", "prepared", "result", "view")
+    __slots__ = ("answer", "end", "extra_s", "failed", "names", "offered", "prepared", "result", "view")
 
     def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed], end: float) -> None:
         self.prepared, self.view, self.answer = prepared, view, answer
+        # A large one may take longer than others, by so many seconds.
+        self.extra_s = len(prepared.drafts) / OPS_A_SECOND
         self.end = end + self.extra_s
         self.offered = False  # worked out and maybe sent: from here on it may happen
         self.result: Committed | None = None
@@ -102,11 +105,6 @@ class CommitJob:
     def commit(self) -> Commit:
         """The commit as it was requested."""
         return self.prepared.commit
-
-    @property
-    def extra_s(self) -> float:
-        """The seconds by which this may take longer than others, because it is large."""
-        return len(self.prepared.drafts) / OPS_A_SECOND
 
     def fail(self, error: Exception) -> None:
         """Report an error to the task that still waits."""
@@ -379,14 +377,14 @@ def _check_repeatable(error: Exception, locked: bool) -> None:
 
 def _renumber(result: Committed, before: int, ahead: int, at: int) -> Committed:
     """Return the answer with the numbers and the time that the store gave instead of those assumed."""
-    if result.repeated:
+    seq, written, repeated, pending = result.seq, result.written, result.repeated, result.pending
+    if repeated:
         return result
-
-    def real(seq: int | None) -> int | None:
-        return seq + ahead if seq is not None and seq > before else seq
-
-    written = tuple(Written(w.id, w.rev, real(w.seq), True, at) if w.changed else w for w in result.written)
-    return replace(result, seq=real(result.seq), written=written)
+    if seq is not None and seq > before:
+        seq += ahead
+    # What a commit has changed has its seq.
+    found = [Written(each.id, each.rev, seq, True, at) if each.changed else each for each in written]
+    return Committed(seq, tuple(found), False, pending)
 
 
 class GroupWriter:
@@ -466,6 +464,7 @@ class GroupWriter:
         group: list[CommitJob] = []
         left: list[CommitJob] = []
         names = set(self._names)
+        taken: list[str | bytes] = []
         size = 0
         for job in self._queue:
             if job.answer.done():
@@ -477,8 +476,9 @@ class GroupWriter:
                 left.append(job)
             else:
                 group.append(job)
-                self._names.update(mine)
+                taken += mine
             names.update(mine)
+        self._names.update(taken)
         self._queue = left
         return group
 

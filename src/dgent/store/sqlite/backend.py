@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
@@ -36,6 +36,8 @@ R = TypeVar("R")
 POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
 LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
 LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a query takes on an event loop
+QUERY_BUDGET_S = 0.002  # of the processor; a query that takes longer begins anew on a thread
+STALL_S = 0.02  # a query that the disk keeps waiting for so long does, too
 DURABILITIES = ("full", "relaxed")
 
 
@@ -154,9 +156,10 @@ class SQLiteBackend(EmbeddedBackend):
             return super()._try_query(reading, query, view)
         # It may walk far in one index to find a few entries that are in the others too.
         connection: apsw.Connection = reading.connection  # type: ignore[attr-defined]
-        # Not by the number of steps alone: SQLite counts on where the same statement ended the last time.
-        end = perf_counter() + LOOP_BUDGET_S
-        connection.set_progress_handler(lambda: perf_counter() > end, LOOP_STEPS)
+        # Not by the number of steps alone: SQLite counts on where the same statement ended the last time. Not
+        # by the clock either: a thread does not get a busy processor sooner, and has colder caches.
+        end, latest = thread_time() + QUERY_BUDGET_S, perf_counter() + STALL_S
+        connection.set_progress_handler(lambda: thread_time() > end or perf_counter() > latest, LOOP_STEPS)
         try:
             return super()._try_query(reading, query, view)
         except apsw.InterruptError:

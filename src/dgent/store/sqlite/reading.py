@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -104,6 +104,7 @@ class SQLiteReading(VectorReads):
         self._walking: set[apsw.Cursor] = set()
         self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
         self._tag_bits: dict[int, int] = {}
+        self._by_schema: dict[int, bool] = {}
         self._tail = Tail()
         self.recent: Mapping[int, Sequence[TailRecord]] = {}  # rows of the tail that are known, by place
         self._looked = False  # whether the tail in memory is that of the moment that is read
@@ -125,6 +126,7 @@ class SQLiteReading(VectorReads):
         catalog = self.catalog
         catalog.clear()
         self._tag_bits.clear()
+        self._by_schema.clear()
         self._forget_tail()
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
@@ -208,6 +210,14 @@ class SQLiteReading(VectorReads):
             bit = self._tag_bits[index] = 1 << index % TAG_BITS if by_tag else 0
         return bit
 
+    def _is_by_schema(self, index: int) -> bool:
+        """Return whether an index has all records of a schema."""
+        known = self._by_schema.get(index)
+        if known is None:
+            found = self._all("SELECT 1 FROM ix WHERE ix = ? AND tag = '' AND path = '' AND iv = 0", index)
+            known = self._by_schema[index] = bool(found)
+        return known
+
     def _values(self, scan: IndexScan) -> tuple[Any, ...]:
         """Return what a statement takes after the bounds of a scan: tags, others and author."""
         if not scan.others:
@@ -228,10 +238,12 @@ class SQLiteReading(VectorReads):
             if last is None or last < self._tail.last:
                 self._tail.clear()
             if last is not None:
-                self._tail.drop_before(first)
+                self._tail.drop_before(first, self._is_by_schema)
                 if last > self._tail.last:
-                    self._tail.add(self._read_tail(self._tail.last))
+                    self._tail.add(self._read_tail(self._tail.last), self._is_by_schema)
             self._looked = True
+        if not self._tail.rows:
+            return None
         if has_one_key(scan) and any(scan.narrowing()):
             answers = self._tail.answers
             if scan not in answers:
@@ -262,24 +274,29 @@ class SQLiteReading(VectorReads):
     def _narrow(self, scan: IndexScan) -> Waiting | None:
         """Return what waits for a scan of one key that others narrow.
 
-        Records that the tail has for it or for one of the others are judged one by one; for all others the
-        indexes alone answer.
+        Records with changes in the tail, for it or for one of the others, are judged one by one; new ones are
+        in the tail alone, and for all others the indexes alone answer.
         """
         key, tail = scan.low[0], self._tail
         parts = ((scan.index_number, key), *scan.others)
-        touched = {moment for index, under in parts for moment in tail.find_touched(index, under)}
-        touched = {moment for moment in touched if scan.low <= (key, *moment) < scan.high}
-        if not touched:
+        changed = {moment for index, under in parts for moment in tail.find_changed(index, under)}
+        changed = {moment for moment in changed if scan.low <= (key, *moment) < scan.high}
+        added = [(key, *moment) for moment in (*tail.find_new(parts), *self._find_in_all(changed, parts))]
+        added = sorted([place for place in added if scan.low <= place < scan.high])
+        if not added and not changed:
             return None
-        added = sorted((key, *moment) for moment in self._find_in_all(touched, parts))
         if scan.author is not None:
             by_author = [(record_key, scan.author) for _, _, record_key in added]
             own = set(self.connection.cursor().executemany(_OF_AUTHOR, by_author).fetchall())
             added = [place for place in added if place[2:] in own]
-        return Waiting(added, touched=frozenset(touched))
+        return Waiting(added, touched=frozenset(changed))
 
-    def _find_in_all(self, moments: Iterable[Moment], parts: Sequence[tuple[int, bytes]]) -> Iterator[Moment]:
+    def _find_in_all(
+        self, moments: Collection[Moment], parts: Sequence[tuple[int, bytes]]
+    ) -> Iterator[Moment]:
         """Return the records that are in each of some indexes under a key, there or in the tail."""
+        if not moments:
+            return iter(())
         doubts: dict[Moment, list[Entry]] = {}
         for moment in moments:
             known = [self._tail.has(index, (key, *moment)) for index, key in parts]
