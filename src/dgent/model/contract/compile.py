@@ -548,7 +548,7 @@ def _flat_fields(root: RecordNode) -> dict[str, frozenset[type]]:
 
 def _keeps_fields(made: type, names: Sequence[str]) -> bool:
     """Return whether values of a class keep just what their fields give in a dict of their own."""
-    if made.__dictoffset__ == 0 or made.__getattribute__ is not object.__getattribute__:
+    if not made.__dictoffset__ or any("__getattribute__" in vars(base) for base in made.__mro__[:-1]):
         return False
     above = [vars(base)[name] for base in made.__mro__ for name in names if name in vars(base)]
     return not any(hasattr(type(found), "__set__") for found in above)

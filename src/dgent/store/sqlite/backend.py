@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +38,7 @@ POLL_S = 0.025  # how soon a commit of another process is noticed by `wait`
 LOOP_BYTES = 1 << 18  # larger commits go to the writer thread
 LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a query takes on an event loop
 DURABILITIES = ("full", "relaxed")
+_NOBODY: Future[Any] = Future()  # waits for the answer of a job that is done at once
 
 
 class SQLiteBackend(EmbeddedBackend):
@@ -209,7 +211,7 @@ class SQLiteBackend(EmbeddedBackend):
         if self._waiting or getattr(loop, "_ready", True) or perf_counter() > self._turn_ends:
             return None
         shared = self._require_open()
-        job = WriteJob(self._deliver, None, prepared, view)
+        job = WriteJob(self._deliver, _NOBODY, prepared, view)
         fits = self._fits_the_loop((job,), shared.writer) and shared.writer.try_now((job,))
         return job if fits else None
 

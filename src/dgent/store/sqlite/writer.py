@@ -60,7 +60,7 @@ class WriteJob:
     def __init__(
         self,
         deliver: Callable[[Sequence[WriteJob]], None],
-        answer: asyncio.Future[Any] | Future[Any] | None,
+        answer: asyncio.Future[Any] | Future[Any],
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
