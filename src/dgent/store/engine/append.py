@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger, Prepared
 
 _MAX_FORMS, _MAX_SETS = 1024, 4096
+_SHORT = 40  # texts up to so many letters have their keys kept
 _NO_NUMBERS: list[int] = []
 _NO_KEYS: list[bytes] = []
 _make_row: partial[Row] = partial(tuple.__new__, Row)
@@ -46,6 +47,7 @@ class _Form(NamedTuple):
     last: list[int]  # those of the author's and of the fields' indexes
     by_tag: dict[str, int]
     numbers: dict[str, list[int]]  # of all their indexes, by the text of their tags
+    texts: dict[str, bytes]  # keys of texts in indexes of fields
 
 
 class Appender:
@@ -61,7 +63,7 @@ class Appender:
             written = self._put_batch(group[0], group[0].drafts)
             if written is not None:
                 return [written]
-        forms = self._find_forms(group)
+        forms = (len(group) == 1 and self._find_form(group[0])) or self._find_forms(group)
         if forms is None:
             return None
         now = clock.now_us()
@@ -74,6 +76,19 @@ class Appender:
             first = after
         self._ledger.kernel.add_records(records)
         return done
+
+    def _find_form(self, prepared: Prepared) -> list[_Form | None] | None:
+        """Return the form of a commit of one record that needs no decision; None to look closer."""
+        commit, drafts, kernel = prepared.commit, prepared.drafts, self._ledger.kernel
+        made = drafts[0] if len(drafts) == 1 else None
+        if made is None or prepared.key is not None or commit.guard is not None:
+            return None
+        id, expect = made.id, commit.ops[0].expect
+        if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
+            return None
+        form = self.forms.get((commit.room, made.schema, made.schema_version, made.author))
+        known = form is not None and form.state is kernel.state(made.schema) and kernel.are_new((id,))
+        return [form] if known else None
 
     def _find_forms(self, group: Sequence[Prepared]) -> list[_Form | None] | None:
         """Return the form of each record as far as it is known, if nothing about them has to be decided."""
@@ -149,7 +164,7 @@ class Appender:
                 numbers = form.numbers.get(tags) or self._find_indexes(form, tags, made.tag_list)
                 keys = [b""] * len(made.tag_list) + form.keys
                 for path, value_kind in form.fields:
-                    keys.append(index_key(plain, path, value_kind))
+                    keys.append(_field_key(form, plain, path, value_kind))
                 records.append((created_at, record_key, numbers, keys, _NO_NUMBERS, _NO_KEYS))
             ops.append((form.code, record_key, rev))
             new.append(row)
@@ -225,7 +240,9 @@ class Appender:
         single = not state.refs and not noted and not any(map(paths.list_path, state.paths))
         fields = tuple([(paths.parse(path), state.kinds.get(path)) for path in state.paths])
         code = PUT if state.feed else PUT | QUIET
-        form = _Form(state, author, code, keys, fields if single else None, template.timed[0], last, {}, {})
+        form = _Form(
+            state, author, code, keys, fields if single else None, template.timed[0], last, {}, {}, {}
+        )
         if len(self.forms) >= _MAX_FORMS:
             self.forms.clear()
         self.forms[name] = form
@@ -251,7 +268,7 @@ class Appender:
 def _list_keys(form: _Form, batch: Batch) -> list[list[bytes]]:
     """Return the keys of each record of a batch in its indexes; records with the same keys share a list."""
     assert form.fields is not None, "one key for each field"
-    columns = [_field_keys(batch.plain, path, kind) for path, kind in form.fields]
+    columns = [[_field_key(form, body, *field) for body in batch.plain] for field in form.fields]
     shared: dict[tuple[Any, ...], list[bytes]] = {}
     keys = []
     for place in zip(map(len, batch.tag_lists), *columns, strict=True):
@@ -262,20 +279,17 @@ def _list_keys(form: _Form, batch: Batch) -> list[list[bytes]]:
     return keys
 
 
-def _field_keys(bodies: Sequence[dict[str, Any]], path: paths.Path, kind: Kind | None) -> list[bytes]:
-    """Return the key of each record in the index of a field; that of a text that comes again is made once."""
-    texts: dict[str, bytes] = {}
-    keys = []
-    for body in bodies:
-        value = paths.read(body, path)
-        if kind is not None or type(value) is not str:
-            key = index_key(body, path, kind)
-        elif value in texts:
-            key = texts[value]
-        else:
-            key = texts[value] = index_key(body, path, None)
-        keys.append(key)
-    return keys
+def _field_key(form: _Form, body: dict[str, Any], path: paths.Path, kind: Kind | None) -> bytes:
+    """Return the key of a record in the index of a field; that of a short text that comes again is kept."""
+    value = paths.read(body, path)
+    if kind is not None or type(value) is not str or len(value) > _SHORT:
+        return index_key(body, path, kind)
+    found = form.texts.get(value)
+    if found is None:
+        if len(form.texts) >= _MAX_SETS:
+            form.texts.clear()
+        found = form.texts[value] = index_key(body, path, None)
+    return found
 
 
 def _is_usual(state: SchemaState | None, room: str | None, made: EncodedDatum) -> bool:
