@@ -172,3 +172,19 @@ async def test_a_batch_is_found_as_records_put_one_by_one_are(url: str, tmp_path
             assert all(found)
             answers.append(found)
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+async def test_ids_that_were_there_before_go_on_counting(url: str, tmp_path: object) -> None:
+    async with dgent.open(url if url == "memory:" else f"sqlite:///{tmp_path}/a.db") as u:
+        datums = make_datums()
+        assert {stored.rev for stored in await u.put_many(datums)} == {1}
+        await u.delete("id-1")
+        await u.forget("id-2")
+        again = await u.put_many(datums)
+        assert [stored.rev for stored in again[:4]] == [1, 3, 2, 1]
+        await u.forget("id-3")
+        others = [datum.replace(id=f"other-{datum.id}") for datum in datums]
+        back = await u.put_many([*others, datums[3]])  # all of them are new, but one was forgotten
+        assert [stored.rev for stored in back] == [1] * len(others) + [2]
+        assert await u.count(schema="note") == len(datums) + len(others)
