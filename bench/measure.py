@@ -61,6 +61,9 @@ class Took(float):
         took.cpu = cpu
         return took
 
+    def __getnewargs__(self) -> tuple[float, float]:
+        return float(self), self.cpu
+
 
 class Stopwatch:
     """Runs from when it is made."""

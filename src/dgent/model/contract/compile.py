@@ -339,7 +339,9 @@ class CompiledContract(Generic[T]):
         self._native = root.native
         self._modelled = isinstance(root, ModelNode)
         self._flat = _flat_fields(root)
-        self._items = _getter(tuple(self._flat))
+        self._names = tuple(self._flat)
+        self._items = _getter(self._names)
+        self._kept = _keeps_fields(root.made, self._names)
         self._bounded: dict[tuple[type, ...], tuple[int, ...]] = {}
         # Whether only the nodes can say that a field is unknown, and the names of the fields do not.
         self._nested = self.open or any(isinstance(node, RecordNode) and node is not root for node in below)
@@ -476,10 +478,13 @@ class CompiledContract(Generic[T]):
         """
         if type(value) is not self._root.made or not self._flat:
             return None
-        try:
-            items = self._items(value)
-        except AttributeError:
-            return None  # a field that init leaves out may not be there
+        data = vars(value).copy() if self._kept else None
+        if data is None or (*data,) != self._names:
+            try:
+                data = dict(zip(self._flat, self._items(value), strict=True))
+            except AttributeError:
+                return None  # a field that init leaves out may not be there
+        items = (*data.values(),)
         kinds = tuple(map(type, items))
         bounded = self._bounded.get(kinds)
         if bounded is None:
@@ -489,7 +494,6 @@ class CompiledContract(Generic[T]):
         for place in bounded:
             if not _SAFE[kinds[place]](items[place]):
                 return None
-        data = dict(zip(self._flat, items, strict=True))
         try:
             raw = codec.encode(data)
         except (InputError, UnicodeError):
@@ -540,6 +544,14 @@ def _flat_fields(root: RecordNode) -> dict[str, frozenset[type]]:
     """Return the scalar types of each field; empty when a field can hold more, or values are made anew."""
     kinds = {name: _scalars(field.node) for name, field in root.fields.items()}
     return kinds if root.native and root.after is None and all(kinds.values()) else {}
+
+
+def _keeps_fields(made: type, names: Sequence[str]) -> bool:
+    """Return whether values of a class keep just what their fields give in a dict of their own."""
+    if not made.__dictoffset__ or any("__getattribute__" in vars(base) for base in made.__mro__[:-1]):
+        return False
+    above = [vars(base)[name] for base in made.__mro__ for name in names if name in vars(base)]
+    return not any(hasattr(type(found), "__set__") for found in above)
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dgent import clock
@@ -11,6 +12,7 @@ from dgent.model import path as paths
 from dgent.model import reserved
 from dgent.model.contract.scalar import Kind
 from dgent.store.backend import KINDS, Committed, Written
+from dgent.store.engine.batch import Batch
 from dgent.store.engine.catalog import IndexName, SchemaState, TailRecord, derive_keys, index_key, number_key
 from dgent.store.engine.kernel import PUT, QUIET, Logged, LoggedOp
 from dgent.store.engine.row import EncodedDatum, Row
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger, Prepared
 
 _MAX_FORMS, _MAX_SETS = 1024, 4096
+_SHORT = 40  # texts up to so many letters have their keys kept
 _NO_NUMBERS: list[int] = []
 _NO_KEYS: list[bytes] = []
 _make_row: partial[Row] = partial(tuple.__new__, Row)
@@ -44,6 +47,7 @@ class _Form(NamedTuple):
     last: list[int]  # those of the author's and of the fields' indexes
     by_tag: dict[str, int]
     numbers: dict[str, list[int]]  # of all their indexes, by the text of their tags
+    texts: dict[str, bytes]  # keys of texts in indexes of fields
 
 
 class Appender:
@@ -55,7 +59,11 @@ class Appender:
 
     def put_together(self, group: Sequence[Prepared]) -> list[Committed] | None:
         """Run commits if all of them only add records of known schemas; else do nothing and return None."""
-        forms = self._find_forms(group)
+        if len(group) == 1 and type(group[0].drafts) is Batch:
+            written = self._put_batch(group[0], group[0].drafts)
+            if written is not None:
+                return [written]
+        forms = (len(group) == 1 and self._find_form(group[0])) or self._find_forms(group)
         if forms is None:
             return None
         now = clock.now_us()
@@ -68,6 +76,19 @@ class Appender:
             first = after
         self._ledger.kernel.add_records(records)
         return done
+
+    def _find_form(self, prepared: Prepared) -> list[_Form | None] | None:
+        """Return the form of a commit of one record that needs no decision; None to look closer."""
+        commit, drafts, kernel = prepared.commit, prepared.drafts, self._ledger.kernel
+        made = drafts[0] if len(drafts) == 1 else None
+        if made is None or prepared.key is not None or commit.guard is not None:
+            return None
+        id, expect = made.id, commit.ops[0].expect
+        if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
+            return None
+        form = self.forms.get((commit.room, made.schema, made.schema_version, made.author))
+        known = form is not None and form.state is kernel.state(made.schema) and kernel.are_new((id,))
+        return [form] if known else None
 
     def _find_forms(self, group: Sequence[Prepared]) -> list[_Form | None] | None:
         """Return the form of each record as far as it is known, if nothing about them has to be decided."""
@@ -140,10 +161,10 @@ class Appender:
             else:
                 plain = made.plain
                 tags = made.tags
-                numbers = form.numbers[tags] if tags in form.numbers else self._find_indexes(form, made)
+                numbers = form.numbers.get(tags) or self._find_indexes(form, tags, made.tag_list)
                 keys = [b""] * len(made.tag_list) + form.keys
                 for path, value_kind in form.fields:
-                    keys.append(index_key(plain, path, value_kind))
+                    keys.append(_field_key(form, plain, path, value_kind))
                 records.append((created_at, record_key, numbers, keys, _NO_NUMBERS, _NO_KEYS))
             ops.append((form.code, record_key, rev))
             new.append(row)
@@ -151,6 +172,45 @@ class Appender:
         author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
         return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
+
+    def _put_batch(self, prepared: Prepared, batch: Batch) -> Committed | None:
+        """Add records that differ only in id, time, tags and data; None where each needs a closer look."""
+        commit, kernel, names = prepared.commit, self._ledger.kernel, batch.ids
+        joined = "".join(names)
+        if (
+            prepared.key is not None
+            or commit.guard is not None
+            or "/" in joined
+            or reserved.BUILTIN in joined
+        ):
+            return None
+        if not _is_usual(kernel.state(batch.like.schema), commit.room, batch.like) or not kernel.are_new(
+            names
+        ):
+            return None
+        form = self._make_form(commit.room, batch.like)
+        if form.fields is None or any(map(kernel.forgotten_rev, names)):
+            return None
+        tip = kernel.tip
+        seq = tip.seq = tip.seq + 1
+        at = tip.at = max(clock.now_us() if commit.at_us is None else commit.at_us, tip.at)
+        record_keys = range(tip.record_key + 1, tip.record_key + len(names) + 1)
+        tip.record_key += len(names)
+        state, none = form.state, repeat(None)
+        columns = (record_keys, names, repeat(1), repeat(seq), repeat(1), batch.times, repeat(at))
+        known = (repeat(state.number), repeat(batch.like.schema_version), repeat(form.author), none, none)
+        kernel.insert(
+            [*map(_make_row, zip(*columns, *known, batch.tags, repeat(0), none, none, batch.data, none))]
+        )
+        sets = {*zip(batch.tags, batch.tag_lists, strict=True)}
+        numbers = {text: self._find_indexes(form, text, tags) for text, tags in sets}
+        keys = _list_keys(form, batch)
+        entries = (batch.times, record_keys, map(numbers.__getitem__, batch.tags), keys)
+        kernel.add_records([*zip(*entries, repeat(_NO_NUMBERS), repeat(_NO_KEYS))])
+        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
+        ops = [*zip(repeat(form.code), record_keys, repeat(1))]
+        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
+        return Committed(seq, tuple([Written(name, 1, seq, True, at) for name in names]))
 
     def _look_closer(self, row: Row, made: EncodedDatum, state: SchemaState) -> TailRecord:
         """Return the entries of a record that has other ones than most."""
@@ -180,24 +240,56 @@ class Appender:
         single = not state.refs and not noted and not any(map(paths.list_path, state.paths))
         fields = tuple([(paths.parse(path), state.kinds.get(path)) for path in state.paths])
         code = PUT if state.feed else PUT | QUIET
-        form = _Form(state, author, code, keys, fields if single else None, template.timed[0], last, {}, {})
+        form = _Form(
+            state, author, code, keys, fields if single else None, template.timed[0], last, {}, {}, {}
+        )
         if len(self.forms) >= _MAX_FORMS:
             self.forms.clear()
         self.forms[name] = form
         return form
 
-    def _find_indexes(self, form: _Form, made: EncodedDatum) -> list[int]:
-        """Return the numbers of a record's indexes, and keep them for others with the same tags."""
-        for tag in made.tag_list:
+    def _find_indexes(self, form: _Form, text: str, tags: Sequence[str]) -> list[int]:
+        """Return the numbers of the indexes of a record with tags, and keep them for others with the same."""
+        found = form.numbers.get(text)
+        if found is not None:
+            return found
+        for tag in tags:
             if tag not in form.by_tag:
                 name = IndexName(form.state.number, 0, tag, "")
                 form.by_tag[tag] = self._ledger.kernel.make_index(name)
-        numbers = [form.first, *[form.by_tag[tag] for tag in made.tag_list], *form.last]
+        numbers = [form.first, *[form.by_tag[tag] for tag in tags], *form.last]
         if len(form.numbers) >= _MAX_SETS:
             form.numbers.clear()
             form.by_tag.clear()
-        form.numbers[made.tags] = numbers
+        form.numbers[text] = numbers
         return numbers
+
+
+def _list_keys(form: _Form, batch: Batch) -> list[list[bytes]]:
+    """Return the keys of each record of a batch in its indexes; records with the same keys share a list."""
+    assert form.fields is not None, "one key for each field"
+    columns = [[_field_key(form, body, *field) for body in batch.plain] for field in form.fields]
+    shared: dict[tuple[Any, ...], list[bytes]] = {}
+    keys = []
+    for place in zip(map(len, batch.tag_lists), *columns, strict=True):
+        found = shared.get(place)
+        if found is None:
+            found = shared[place] = [b""] * place[0] + form.keys + [*place[1:]]
+        keys.append(found)
+    return keys
+
+
+def _field_key(form: _Form, body: dict[str, Any], path: paths.Path, kind: Kind | None) -> bytes:
+    """Return the key of a record in the index of a field; that of a short text that comes again is kept."""
+    value = paths.read(body, path)
+    if kind is not None or type(value) is not str or len(value) > _SHORT:
+        return index_key(body, path, kind)
+    found = form.texts.get(value)
+    if found is None:
+        if len(form.texts) >= _MAX_SETS:
+            form.texts.clear()
+        found = form.texts[value] = index_key(body, path, None)
+    return found
 
 
 def _is_usual(state: SchemaState | None, room: str | None, made: EncodedDatum) -> bool:

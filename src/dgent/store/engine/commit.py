@@ -37,6 +37,7 @@ from dgent.store.backend import (
 from dgent.store.engine import fold, owner
 from dgent.store.engine import row as rows
 from dgent.store.engine.append import Appender, Template
+from dgent.store.engine.batch import FEWEST, encode_batch
 from dgent.store.engine.catalog import (
     AUTHOR,
     EMPTY,
@@ -88,6 +89,10 @@ def prepare(commit: Commit) -> Prepared:
 
 
 def _prepare(commit: Commit) -> Prepared:
+    if len(commit.ops) >= FEWEST and commit.key is None:
+        batch = encode_batch(commit.ops, commit.author)
+        if batch is not None and len(batch) <= MAX_OPS:
+            return Prepared(commit, batch, None, None, batch.size)
     drafts: list[EncodedDatum | None] = []
     size = 0
     for op in commit.ops:

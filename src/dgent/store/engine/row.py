@@ -125,7 +125,7 @@ def encode_datum(datum: Datum, author: str, plain: bool = False, raw: bytes | No
     `plain` says that data and tags were checked before and need no second look, `raw` that all of it was.
     """
     if raw is not None and len(raw) <= MAX_RECORD_BYTES:
-        tags, text = _tag_texts_of(datum.tags, True)
+        tags, text = tag_texts_of(datum.tags, True)
         name, version, by = datum.schema or "", datum.schema_version or 0, datum.author or author
         return EncodedDatum(
             datum.id, datum._us, name, version, by, None, None, text, None, raw, None, datum.data, tags
@@ -134,7 +134,7 @@ def encode_datum(datum: Datum, author: str, plain: bool = False, raw: bytes | No
     made, body = datum._created_at, datum._data
     assert made is not None and body is not None, "the check has looked at both"
     body = body if plain else codec.plain(body)
-    tags, text = _tag_texts_of(datum.tags, plain)
+    tags, text = tag_texts_of(datum.tags, plain)
     created = clock.to_us(made)
     if not T_FIRST <= created <= T_LAST:
         # A zone may push it out; once stored, nobody could read it back.
@@ -170,7 +170,7 @@ _tag_texts: dict[frozenset[str], _TagTexts] = {}
 _TEXTS = frozenset((str,))
 
 
-def _tag_texts_of(tags: Any, plain: bool) -> _TagTexts:
+def tag_texts_of(tags: Any, plain: bool) -> _TagTexts:
     """Return tags sorted, and as the row has them; cached, because few sets serve many records."""
     known = _tag_texts.get(tags) if type(tags) is frozenset else None
     if known is not None and (plain or _TEXTS.issuperset(map(type, tags))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +15,9 @@ import msgspec
 from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Committed, Page, View
+from dgent.store.backend import Commit, Committed, Page, View
 from dgent.store.engine.check import check_seq
-from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.commit import Ledger, Prepared, prepare
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.read import Planned
@@ -39,6 +40,7 @@ LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a 
 QUERY_BUDGET_S = 0.002  # of the processor; a query that takes longer begins anew on a thread
 STALL_S = 0.02  # a query that the disk keeps waiting for so long does, too
 DURABILITIES = ("full", "relaxed")
+_NOBODY: Future[Any] = Future()  # waits for the answer of a job that is done at once
 
 
 class SQLiteBackend(EmbeddedBackend):
@@ -72,6 +74,7 @@ class SQLiteBackend(EmbeddedBackend):
         self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[WriteJob] = []
+        self._turn_ends = 0.0  # until then, a commit may be done without a turn of the loop
         self._deliver = self._answer  # one bound method, so that a group is answered at once
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -190,6 +193,31 @@ class SQLiteBackend(EmbeddedBackend):
 
     # -- writes ---------------------------------------------------------------------------
 
+    async def commit(self, commit: Commit, view: View) -> Committed:
+        """Do all ops or none; at once if nothing else can happen in this turn of the loop."""
+        prepared = prepare(commit)
+        job = self._commit_alone(prepared, view)
+        if job is None:
+            return await self._commit(prepared, view)
+        if job.error is not None:
+            raise job.error
+        result: Committed = job.result
+        return result
+
+    def _commit_alone(self, prepared: Prepared, view: View) -> WriteJob | None:
+        """Commit on this thread, without a turn of the loop; None when others may commit in this turn too.
+
+        A turn of the loop takes longer than the work on a record. Callers who never wait for anything else
+        still give the loop its turns: only what fits into the first moments after one is done like this.
+        """
+        loop = self._loop
+        if self._waiting or getattr(loop, "_ready", True) or perf_counter() > self._turn_ends:
+            return None
+        shared = self._require_open()
+        job = WriteJob(self._deliver, _NOBODY, prepared, view)
+        fits = self._fits_the_loop((job,), shared.writer) and shared.writer.try_now((job,))
+        return job if fits else None
+
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
         """Commit at the end of this tick, together with all others of the tick."""
         self._require_open()
@@ -209,6 +237,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await answer
 
     def _flush(self) -> None:
+        self._turn_ends = perf_counter() + LOOP_BUDGET_S
         jobs = [job for job in self._waiting if not job.answer.cancelled()]
         self._waiting = []
         if not jobs:

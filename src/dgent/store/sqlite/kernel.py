@@ -78,7 +78,8 @@ _ADD_RUN = {
 }
 """Statements that add so many entries of one index and key."""
 
-_MOMENT, _NUMBERS, _REMOVED = itemgetter(0, 1), itemgetter(2), itemgetter(4)  # of a record in the tail
+_ID = itemgetter(1)  # of a row
+_MOMENT, _REMOVED = itemgetter(0, 1), itemgetter(4)  # of a record in the tail
 _REMOVE = "DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
 _WAIT = "INSERT INTO tail (place, records, body) VALUES (?, ?, ?)"
 _MANY = 256  # so many new records in one write have their entries sorted into the indexes at once
@@ -185,11 +186,15 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
     def _write_records(self, records: Sequence[TailRecord]) -> None:
         """Add the entries of records that lose none; those of one index and key at once."""
         runs: dict[tuple[int, bytes], list[Any]] = {}
-        bits = {index: self.tag_bit(index) for index in set().union(*map(_NUMBERS, records))}
+        bits: dict[int, int | None] = {}  # of tags; records with the same tags share a list of indexes
         for created_at, record_key, numbers, keys, _, _ in sorted(records, key=_MOMENT):
-            found = {bits[index] for index, key in zip(numbers, keys, strict=True) if not key}
-            # A record that is not new, and so has no entry by schema, may have more tags in the indexes.
-            tags = sum(found) if 0 in found else None
+            shared = id(numbers)
+            if shared in bits:
+                tags = bits[shared]
+            else:
+                found = {self.tag_bit(index) for index, key in zip(numbers, keys, strict=True) if not key}
+                # A record that is not new, and so has no entry by schema, may have more tags in the indexes.
+                tags = bits[shared] = sum(found) if 0 in found else None
             for place in zip(numbers, keys, strict=True):
                 run = runs.get(place)
                 if run is None:
@@ -464,8 +469,7 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
     # -- rows -----------------------------------------------------------------------------
 
     def insert(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._new[row.id] = row
+        self._new.update(zip(map(_ID, rows), rows, strict=True))
 
     def replace(self, row: Row) -> None:
         if row.live:
