@@ -435,3 +435,17 @@ def test_crystals_are_equal_by_id_rev_and_value() -> None:
     assert crystal != Crystal.from_datum(datum.replace(rev=5), mark_schema())
     assert crystal != crystal.replace(value=Mark("x", "y")) and crystal != "crystal"
     assert Ref(crystal) == Ref(datum) == Ref(datum.id)
+
+
+def test_data_are_parsed_and_upgraded() -> None:
+    schema = Schema("parsed", contract=Parsed, version=2, migrations={1: lambda data: {**data, "n": 0}})
+    assert schema.parse({"text": "a", "n": 3}) == Parsed("a", 3)
+    assert schema.parse({"text": "a"}, 1) == Parsed("a", 0)
+    with pytest.raises(InputError, match="takes the data first"):
+        schema.upgrade(1, {"text": "a"})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    text: str
+    n: int

@@ -59,3 +59,22 @@ async def test_watch(u: dgent.Universe, marks: dgent.Collection[Mark]) -> None:
 async def test_a_contract_that_is_not_registered(u: dgent.Universe) -> None:
     with pytest.raises(NotFound, match="MarkV1"):
         u.collection(MarkV1)
+
+
+async def test_the_calls_of_a_universe_for_one_schema(
+    u: dgent.Universe, marks: dgent.Collection[Mark]
+) -> None:
+    kept = await marks.remember(mark("one"))
+    other = await u.put(dgent.Datum("other"))
+    assert await marks.exists(kept.id) and not await marks.exists(other.id) and not await marks.exists("no")
+    assert await marks.get_many([kept.id, other.id, "no"]) == [kept, None, None]
+    changed = await marks.store(kept.replace(value=mark("two")), expect=kept.rev)
+    assert [each.rev for each in await marks.history(kept.id)] == [2, 1]
+    assert await marks.recall(as_of=kept.seq) == [kept] and await marks.recall() == [changed]
+    page = await marks.page(limit=1)
+    assert page.items == [changed] and page.cursor is None
+    assert not await marks.delete(other.id) and await u.exists(other.id)
+    assert await marks.delete(kept.id) and not await marks.exists(kept.id)
+    with pytest.raises(dgent.InputError, match="this collection holds"):
+        u.register(dgent.Schema("other.mark", contract=MarkV1))
+        await marks.store(await u.remember(MarkV1("a", "b", "c"), schema="other.mark"))  # type: ignore[arg-type]

@@ -133,3 +133,12 @@ async def test_a_page_of_its_own_size_has_no_cursor_left(u: dgent.Universe) -> N
     assert first.cursor is not None
     second = await u.page(dgent.Query(limit=3, cursor=first.cursor))
     assert (len(second.items), second.cursor) == (3, None)
+
+
+async def test_filters_as_keywords(u: dgent.Universe) -> None:
+    for number in range(5):
+        await u.remember({"n": number}, tags={"even" if number % 2 == 0 else "odd"})
+    found = [each.data["n"] async for each in u.iterate(tags={"even"}, descending=False)]
+    assert found == [0, 2, 4]
+    assert [each.data["n"] async for each in u.iterate(limit=2)] == [4, 3]
+    assert len([each async for each in u.iterate()]) == 5

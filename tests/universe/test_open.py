@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dgent
-from dgent.errors import Closed, NoBackendAvailable
+from dgent.errors import Closed, Corrupt, NoBackendAvailable
 from dgent.store.backend import Backend
 from dgent.store.registry import ENGINES
 from tests.universe.marks import MARK, mark
@@ -205,3 +206,35 @@ def test_an_error_shows_no_password(url: str) -> None:
 async def test_only_postgres_has_replicas(tmp_path: Path) -> None:
     with pytest.raises(dgent.InputError, match="no replicas"):
         dgent.open(f"sqlite:///{tmp_path / 'store'}", read_url="postgresql://me@there/db")
+
+
+async def test_the_first_place_that_answers_is_opened_when_that_is_wanted(tmp_path: Path) -> None:
+    gone = f"sqlite:///{tmp_path}/missing/a.db"
+    there = f"sqlite:///{tmp_path}/b.db"
+    async with dgent.open([gone, there, "memory:"], choose="priority") as u:
+        await u.put(dgent.Datum("a"))
+        assert u.backend.name == "sqlite"
+    async with dgent.open(there) as u:
+        assert await u.exists("a")
+    async with dgent.open(["memory:", there], choose="priority") as u:
+        assert (u.backend.name, await u.exists("a")) == ("memory", False)
+    with pytest.raises(NoBackendAvailable, match="none of 2 places"):
+        await dgent.open([gone, gone], choose="priority")
+    (tmp_path / "c.db").write_text("this is not a store, and not an empty file either")
+    with pytest.raises(Corrupt):
+        await dgent.open([f"sqlite:///{tmp_path}/c.db", there], choose="priority")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "memory:"},
+        {"url": []},
+        {"url": None},
+        {"url": ["memory:"], "choose": "random"},
+        {"url": ["memory:"], "degrade": True},
+    ],
+)
+def test_a_choice_needs_places(given: dict[str, Any]) -> None:
+    with pytest.raises(dgent.InputError):
+        dgent.open(**{"choose": "priority", **given})

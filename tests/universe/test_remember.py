@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -312,3 +312,31 @@ async def test_a_newer_version_may_change_which_generic_it_holds(u: dgent.Univer
     )
     assert (await u.get(old.id)).value == Box("1")
     assert (await u.remember(Box(1), schema=Box[int])).schema_name == "box.number"
+
+
+async def test_the_parent_may_be_given_by_its_id(u: dgent.Universe) -> None:
+    first = await u.remember({"n": 1})
+    second = await u.remember({"n": 2}, parent_id=first.id)
+    assert second.parent_id == first.id
+    with pytest.raises(dgent.InputError, match="cannot be combined"):
+        await u.remember({"n": 3}, parent=first, parent_id=first.id)
+
+
+async def test_records_that_name_their_schema_inside_are_read_as_crystals(u: dgent.Universe) -> None:
+    u.register(dgent.Schema("old.mark", contract=OldMark, version=2, migrations={1: _add_weight}))
+    await u.put(dgent.Datum("a", data={"_schema": "old.mark", "_version": 1, "action": "ship"}))
+    await u.put(dgent.Datum("b", data={"_schema": "nobody.knows", "_version": 1, "action": "ship"}))
+    found = await u.get("a")
+    assert (found.value, found.schema_name) == (OldMark("ship", 1), "old.mark")
+    assert isinstance(await u.get("b"), dgent.Datum)
+    assert (await u.get("a", raw=True)).data["_schema"] == "old.mark"
+
+
+@dataclass(frozen=True)
+class OldMark:
+    action: str
+    weight: int
+
+
+def _add_weight(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "weight": 1}

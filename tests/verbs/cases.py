@@ -32,6 +32,11 @@ CASES: dict[str, list[Case]] = {
         Case({"id": "nobody"}, ["nobody"], "not_found"),
         Case({"id": "a", "as_of": "soon"}, ["a", "--as-of", "soon"], "input"),
     ],
+    "data.exists": [
+        Case({"id": "a"}, ["a"]),
+        Case({"id": "nobody"}, ["nobody"]),
+        Case({"id": ""}, [""], "input"),
+    ],
     "data.query": [
         Case({"schema": "note", "where": ("n>=2",)}, ["note", "-w", "n>=2"]),
         Case({"tag": ("t",), "limit": 1}, ["-t", "t", "-n", "1"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,18 @@ async def test_odd_calls() -> None:
         for trust in ([], {}, None, 3):
             with pytest.raises(dgent.InputError):
                 Caller("x", None, trust)  # type: ignore[arg-type]
+
+
+async def test_conditions_and_times_may_be_values_and_old_names_work() -> None:
+    async with dgent.open("memory:") as u:
+        first = await invoke(u, "self.data.put", data={"n": 1}, schema="note")
+        await invoke(u, "self.data.put", data={"n": 5}, schema="note", parent=first.id)
+        found = await invoke(u, "self.data.query", schema="note", where={"n": {"$gte": 3}})
+        assert [each.data for each in found.items] == [{"n": 5}]
+        later = datetime.now(UTC) + timedelta(hours=1)
+        assert (await invoke(u, "self.data.query", schema="note", since=later)).items == []
+        assert (await invoke(u, "self.data.exists", id=first.id)).exists is True
+        assert (await invoke(u, "self.data.exists", id="nothing")).exists is False
+        chain = await invoke(u, "self.data.causal_chain", id=found.items[0].id)
+        assert {each.id for each in chain.items} == {first.id, found.items[0].id}
+        assert (await invoke(u, "self.data.manifest")) is not None

@@ -231,6 +231,10 @@ class Schema(Generic[T]):
 
         Raises UpgradeFailed when a step does, and for data older than `oldest`.
         """
+        if isinstance(data, int) and isinstance(from_version, Mapping):
+            raise InputError(
+                "upgrade takes the data first, then its version", hint=f"schema.upgrade(data, {data})"
+            )
         if from_version > self.version:
             return self.downgrade(data, from_version)
         if from_version < self.oldest:
@@ -280,6 +284,10 @@ class Schema(Generic[T]):
 
     def _upgrade_failure(self, step: str, reason: str) -> UpgradeFailed:
         return UpgradeFailed(f"{self.name} {step}: {reason}", schema=self.name, step=step, reason=reason)
+
+    def parse(self, data: Mapping[str, Any], version: int | None = None) -> T:
+        """Return the value of data, which is upgraded first if it is of an older `version`."""
+        return self.decode(self.shape_of(data, self.version if version is None else version))
 
     def decode(self, data: dict[str, Any]) -> T:
         """Return the value of data in this version; raises DecodeFailed naming every wrong field."""

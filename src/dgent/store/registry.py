@@ -135,10 +135,11 @@ def backend_for(url: str, **options: Any) -> Backend:
 class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
-    __slots__ = ("closed", "loop", "others")
+    __slots__ = ("choices", "closed", "loop", "others")
 
     def __init__(self) -> None:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
+        self.choices: tuple[Backend, ...] = ()  # of which the first that answers is opened
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
 
@@ -158,6 +159,41 @@ async def open_store(backend: Backend, others: Sequence[str]) -> None:
             error.hint = "pass degrade=True to keep writes in an outbox until it is back"
             error.args = (error.message,)
         raise
+
+
+async def open_first(backends: Sequence[Backend]) -> Backend:
+    """Open the first backend that answers, and return it; raises with the reasons of all if none does."""
+    reasons = []
+    for backend in backends:
+        try:
+            await open_store(backend, ())
+            return backend
+        except Unavailable as error:
+            reasons.append(error.message)
+    raise NoBackendAvailable(
+        f"none of {len(reasons)} places can be opened: {'; '.join(reasons)}",
+        hint="start one of them, or add a place that is there",
+    )
+
+
+def backends_at(
+    url: str | Sequence[str] | None,
+    choose: str,
+    backend: Backend | None,
+    degrade: Degrade,
+    **options: str | None,
+) -> tuple[Backend, ...]:
+    """Return the backends of a list of places, the preferred one first."""
+    if choose != "priority":
+        raise InputError(f"choose is {choose!r}; it is 'priority' or left out", field="choose")
+    if backend is not None or isinstance(url, str) or not isinstance(url, Sequence) or not url:
+        raise InputError("choose needs a list of places", hint='open(["postgresql://…", "sqlite:///…"], …)')
+    if degrade:
+        raise InputError("choose and degrade cannot be combined", hint="give one of them")
+    return tuple(
+        backend_for(each, **{**options, "read_url": options.get("read_url") if each is url[0] else None})
+        for each in url
+    )
 
 
 def backend_at(

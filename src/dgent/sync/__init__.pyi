@@ -93,6 +93,7 @@ __all__ = [
     "open",
     "set_universe",
 ]
+F = TypeVar("F")
 T = TypeVar("T")
 A = TypeVar("A")
 R = TypeVar("R")
@@ -109,8 +110,36 @@ class Collection(Generic[T]):
     def update(self, crystal: Crystal[T], /, *, expect: Expect | Read = "read", **fields: Any) -> Crystal[T]:
         """Store a crystal with fields of its value changed, unless its record changed since it was read."""
 
+    def store(self, crystal: Crystal[T], **options: Any) -> Crystal[T]:
+        """Store a changed crystal of this schema."""
+
+    def delete(self, id: str, **options: Any) -> bool:
+        """Delete a record of this schema; False when there is none."""
+
     def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""
+
+    def get_many(
+        self, ids: Sequence[str], *, as_of: AsOf = None, partial: bool = False
+    ) -> list[Crystal[T] | None]:
+        """Return one answer for each id, as `get` does, all of one moment."""
+
+    def exists(self, id: str, *, partial: bool = False) -> bool:
+        """Return whether a record of this schema has this id."""
+
+    def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+        """Return the kept versions of a record, newest first."""
+
+    def focus(self, id: str, lens: Lens[T, F]) -> Focus[F]:
+        """Return a view of a part of a record's value, which can be changed by itself."""
+
+    def recall(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Recalled[T]:
+        """Return matching records, newest first, now or as of an earlier moment."""
+
+    def page(self, query: Query | None = None, *, as_of: AsOf = None, **filters: Any) -> Page:
+        """Return matching records with a cursor for the next page."""
 
     def query(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Recalled[T]:
         """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
@@ -375,6 +404,7 @@ class Universe:
         author: str | None = None,
         source: str | None = None,
         parent: Any = None,
+        parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
         expect: Expect = None,
@@ -383,7 +413,8 @@ class Universe:
     ) -> Crystal[T]:
         """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
 
-        A dict without a schema becomes a plain datum, which comes back as `get` gives it.
+        A dict without a schema becomes a plain datum, which comes back as `get` gives it. What caused it is
+        its `parent`: a crystal, a datum or an id; or `parent_id`.
         """
 
     def store(
@@ -546,9 +577,18 @@ class Universe:
         """Return raw records, newest first, whose id has a prefix and that were created after a time."""
 
     def iterate(
-        self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
+        self,
+        query: Query | None = None,
+        *,
+        as_of: AsOf = None,
+        raw: bool = False,
+        partial: bool = False,
+        **filters: Any,
     ) -> Stream[Any]:
-        """Yield every matching record as of one moment, however many, a page at a time."""
+        """Yield every matching record as of one moment, however many, a page at a time.
+
+        All of them unless the query, or `limit`, says how many.
+        """
 
     def seq(self) -> int:
         """Return the newest commit's number."""
@@ -633,6 +673,7 @@ def open(
     upgrade: Literal["backup", "no-backup", "never"] | None = None,
     backend: Backend | None = None,
     embedder: Embedder | str | None = None,
+    choose: Literal["priority"] | None = None,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
@@ -642,7 +683,9 @@ def open(
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
-    `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
+    `"optimistic"` also keeps writes that expect a version, and checks them when it is back. With
+    `choose="priority"` the first place of the list that answers is opened, and `u.backend` says which: each
+    is a store of its own, and what was written to one is not in the others.
 
     A store of an older storage format is upgraded when it is opened, a SQLite file after a backup beside it.
     `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import AsOf, Change, Expect
+from dgent.store.backend import AsOf, Change, Expect, Page, Version
 from dgent.universe.contract import Recalled
 from dgent.universe.search import Hits
 from dgent.universe.write import Read
 
 if TYPE_CHECKING:
+    from dgent.model.datum import Datum
+    from dgent.model.lens import Lens
+    from dgent.universe.focus import Focus
     from dgent.universe.universe import Universe
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 
 class Collection(Generic[T]):
@@ -35,15 +39,51 @@ class Collection(Generic[T]):
         self, crystal: Crystal[T], /, *, expect: Expect | Read = "read", **fields: Any
     ) -> Crystal[T]:
         """Store a crystal with fields of its value changed, unless its record changed since it was read."""
-        if isinstance(crystal, Crystal) and crystal.schema_name != self.schema.name:
-            raise InputError(f"this collection holds {self.schema.name!r}, not {crystal.schema_name!r}")
-        return await self._universe.update(crystal, expect=expect, **fields)
+        return await self._universe.update(self._mine(crystal), expect=expect, **fields)
+
+    async def store(self, crystal: Crystal[T], **options: Any) -> Crystal[T]:
+        """Store a changed crystal of this schema."""
+        stored: Crystal[T] = await self._universe.store(self._mine(crystal), **options)
+        return stored
+
+    async def delete(self, id: str, **options: Any) -> bool:
+        """Delete a record of this schema; False when there is none."""
+        return await self.exists(id) and await self._universe.delete(id, **options)
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""
         found = await self._universe.get(id, as_of=as_of, partial=partial)
-        mine = isinstance(found, Crystal) and found.schema_name == self.schema.name
-        return found if mine else None
+        return found if self._holds(found) else None
+
+    async def get_many(
+        self, ids: Sequence[str], *, as_of: AsOf = None, partial: bool = False
+    ) -> list[Crystal[T] | None]:
+        """Return one answer for each id, as `get` does, all of one moment."""
+        found = await self._universe.get_many(ids, as_of=as_of, partial=partial)
+        return [each if self._holds(each) else None for each in found]
+
+    async def exists(self, id: str, *, partial: bool = False) -> bool:
+        """Return whether a record of this schema has this id."""
+        found: Datum | None = await self._universe.get(id, raw=True, partial=partial)
+        return found is not None and found.schema == self.schema.name
+
+    async def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+        """Return the kept versions of a record, newest first."""
+        return await self._universe.history(id, limit=limit)
+
+    def focus(self, id: str, lens: Lens[T, F]) -> Focus[F]:
+        """Return a view of a part of a record's value, which can be changed by itself."""
+        return self._universe.focus(id, lens)
+
+    async def recall(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Recalled[T]:
+        """Return matching records, newest first, now or as of an earlier moment."""
+        return await self._universe.recall(self._query(query, filters), as_of=as_of, partial=partial)
+
+    async def page(self, query: Query | None = None, *, as_of: AsOf = None, **filters: Any) -> Page:
+        """Return matching records with a cursor for the next page."""
+        return await self._universe.page(self._query(query, filters), as_of=as_of)
 
     async def query(
         self, query: Query | None = None, *, partial: bool = False, **filters: Any
@@ -80,6 +120,15 @@ class Collection(Generic[T]):
     ) -> AsyncIterator[Change]:
         """Yield changes of records of this schema."""
         return self._universe.watch(since, query=self._query(query, filters))
+
+    def _holds(self, found: Any) -> bool:
+        return isinstance(found, Crystal) and found.schema_name == self.schema.name
+
+    def _mine(self, crystal: Crystal[T]) -> Crystal[T]:
+        """Return a crystal of this schema; raises InputError for one of another."""
+        if isinstance(crystal, Crystal) and not self._holds(crystal):
+            raise InputError(f"this collection holds {self.schema.name!r}, not {crystal.schema_name!r}")
+        return crystal
 
     def _query(self, query: Query | None, filters: dict[str, Any]) -> Query:
         if query is None:

@@ -45,6 +45,17 @@ class Recalled(list[Crystal[T]]):
     problems: list[Datum]
 
 
+def _read_marks(datum: Datum) -> Datum:
+    """Return a record that names its schema inside its data, as `_schema` and `_version`, as one of it."""
+    try:
+        match datum.data:
+            case {"_schema": str(name), "_version": int(version), **rest} if name and version >= 1:
+                return datum.replace(schema=name, schema_version=version, data=rest)
+    except Corrupt:
+        pass  # it comes back as it is
+    return datum
+
+
 class Contracts:
     """Registered schemas by name and by type, and the caller's view of stored records."""
 
@@ -208,6 +219,9 @@ class Contracts:
     def crystal(self, datum: Datum) -> Crystal[Any] | Datum:
         """Return the typed value, or the datum when its schema is unknown or newer; may raise Unreadable."""
         schema = self.by_name(datum.schema)
+        if schema is None and datum.schema is None:
+            datum = _read_marks(datum)
+            schema = self.by_name(datum.schema)
         if schema is None or datum.problem is not None:
             return whole(datum)
         try:

@@ -43,7 +43,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.registry import OpenState, backend_at, open_store
+from dgent.store.registry import OpenState, backend_at, backends_at, open_first, open_store
 from dgent.system.collector import pause
 from dgent.universe import feed, history, relation, search, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
@@ -107,7 +107,10 @@ class Universe:
             if self._life.closed:
                 raise Closed("this universe was closed", hint="call dgent.open again")
             if self._life.loop is None:
-                await open_store(self.backend, self._life.others)
+                if self._life.choices:
+                    self.backend = await open_first(self._life.choices)
+                else:
+                    await open_store(self.backend, self._life.others)
                 self._life.loop = asyncio.get_running_loop()
         return self
 
@@ -281,6 +284,7 @@ class Universe:
         author: str | None = None,
         source: str | None = None,
         parent: Any = None,
+        parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
         expect: Expect = None,
@@ -297,6 +301,7 @@ class Universe:
         author: str | None = None,
         source: str | None = None,
         parent: Any = None,
+        parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
         expect: Expect = None,
@@ -305,8 +310,13 @@ class Universe:
     ) -> Crystal[T] | Datum:
         """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
 
-        A dict without a schema becomes a plain datum, which comes back as `get` gives it.
+        A dict without a schema becomes a plain datum, which comes back as `get` gives it. What caused it is
+        its `parent`: a crystal, a datum or an id; or `parent_id`.
         """
+        if parent_id is not None:
+            if parent is not None:
+                raise InputError("parent and parent_id cannot be combined", hint="give one of them")
+            parent = parent_id
         usual = schema is None and id is None and author is None and source is None and parent is None
         if usual and created_at is None and key is None and not content:
             op = write.fresh_op(self.contracts, value, tags, self.author, expect)
@@ -656,10 +666,20 @@ class Universe:
         return await self.query(wanted, raw=True, partial=partial)
 
     async def iterate(
-        self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
+        self,
+        query: Query | None = None,
+        *,
+        as_of: AsOf = None,
+        raw: bool = False,
+        partial: bool = False,
+        **filters: Any,
     ) -> AsyncIterator[Any]:
-        """Yield every matching record as of one moment, however many, a page at a time."""
+        """Yield every matching record as of one moment, however many, a page at a time.
+
+        All of them unless the query, or `limit`, says how many.
+        """
         await self._ready()
+        query = Query(**{"limit": None, **filters}) if query is None else query_of(query, filters)
         # What is at hand of an unavailable store is of no one moment.
         partial = partial or self._partial
         now = None if partial and self.degraded is not None else await self.seq()
@@ -820,6 +840,7 @@ def open(
     upgrade: Literal["backup", "no-backup", "never"] | None = None,
     backend: Backend | None = None,
     embedder: Embedder | str | None = None,
+    choose: Literal["priority"] | None = None,
 ) -> Universe:
     """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
@@ -829,7 +850,9 @@ def open(
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
-    `"optimistic"` also keeps writes that expect a version, and checks them when it is back.
+    `"optimistic"` also keeps writes that expect a version, and checks them when it is back. With
+    `choose="priority"` the first place of the list that answers is opened, and `u.backend` says which: each
+    is a store of its own, and what was written to one is not in the others.
 
     A store of an older storage format is upgraded when it is opened, a SQLite file after a backup beside it.
     `upgrade="no-backup"` makes none, `"never"` raises FormatTooOld instead.
@@ -842,10 +865,16 @@ def open(
 
         embedder = find_embedder() if embedder is None else make_embedder(embedder)
     others: tuple[str, ...] = ()
+    choices: tuple[Backend, ...] = ()
+    if choose is not None:
+        choices = backends_at(
+            url, choose, backend, degrade, durability=durability, read_url=read_url, upgrade=upgrade
+        )
+        backend = choices[0]
     if backend is None:
         backend, others = backend_at(
             url, degrade, outbox, durability=durability, read_url=read_url, upgrade=upgrade
         )
     made = Universe(backend, author=author, embedder=embedder)
-    made._life.others = others
+    made._life.others, made._life.choices = others, choices
     return made

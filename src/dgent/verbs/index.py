@@ -5,6 +5,7 @@ from __future__ import annotations
 MODULES: dict[str, str] = {
     "data.put": "dgent.verbs.data.record",
     "data.get": "dgent.verbs.data.record",
+    "data.exists": "dgent.verbs.data.record",
     "data.query": "dgent.verbs.data.record",
     "data.search": "dgent.verbs.data.search",
     "data.count": "dgent.verbs.data.record",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from dgent.verbs.context import Context
 from dgent.verbs.index import MODULES, NOUNS
 
 ROOT = "self"
+ALIASES = {"data.causal_chain": "data.chain", "data.manifest": "store.status"}
+"""Paths that are known by another name."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -36,6 +39,7 @@ def verb_of(path: str) -> str:
     if not isinstance(path, str):
         raise InputError(f"a path is text, not {type(path).__name__}", field="path")
     id = path.removeprefix(ROOT + ".")
+    id = ALIASES.get(id, id)
     if path != id and id in MODULES:
         return id
     known = [f"{ROOT}.{each}" for each in MODULES]
@@ -71,11 +75,20 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
 async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:
     """Call the verb at a path in the call context of a door."""
     verb = registry.find(verb_of(path))
-    result = registry.call(verb, context, args)
+    result = registry.call(verb, context, {name: _plain(name, each) for name, each in args.items()})
     if verb.streams:
         stream: AsyncIterator[Any] = result
         return stream
     return await result
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return an argument as the verb takes it: times and conditions may be given as values."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if name == "where" and isinstance(value, Mapping):
+        return (msgspec.json.encode(value, enc_hook=str).decode(),)
+    return value
 
 
 async def _same(universe: Universe) -> Universe:

@@ -85,6 +85,13 @@ class RecordCount(msgspec.Struct, frozen=True, omit_defaults=True):
     partial: bool = False
 
 
+class RecordPresence(msgspec.Struct, frozen=True):
+    """Whether a record is there."""
+
+    id: str
+    exists: bool
+
+
 class ChangeResult(msgspec.Struct, frozen=True):
     """The result of a change: its commit, and the records it touched.
 

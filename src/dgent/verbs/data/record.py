@@ -24,6 +24,7 @@ from dgent.verbs.data.answer import (
     ChangeResult,
     Record,
     RecordCount,
+    RecordPresence,
     Records,
     record_of,
 )
@@ -116,6 +117,18 @@ async def get(context: Context, ask: GetRecord) -> Record:
     """Show a record."""
     u = await context.universe()
     return await _with_committer(u, await find_record(u, ask.id, parse.point(ask.as_of)))
+
+
+class IsThere(Ask):
+    """Input of `data.exists`."""
+
+    id: Annotated[str, argument("the record's id", complete="id")]
+
+
+@verb("data.exists", effect="read", errors=(InputError,))
+async def exists(context: Context, ask: IsThere) -> RecordPresence:
+    """Say whether a record has this id."""
+    return RecordPresence(ask.id, await (await context.universe()).exists(ask.id))
 
 
 async def _with_committer(u: Universe, datum: Datum) -> Record:
