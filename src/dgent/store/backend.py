@@ -256,12 +256,15 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A record that a search found, its score, the part of each word in that, and the texts it searched."""
+    """A record that a search found, its score, the part of each word in that, and the texts it searched.
+
+    `texts` lists them when it is called: hardly anybody looks at the passages of all hits.
+    """
 
     datum: Datum
     score: float
     parts: dict[str, float]
-    texts: list[str]
+    texts: Callable[[], list[str]]
 
 
 class SearchPage(msgspec.Struct, frozen=True):

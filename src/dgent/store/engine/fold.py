@@ -341,13 +341,13 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
             kernel.put_text_pages([(index.index, run_name(number), 0, run.without(record_keys).pack())])
     purge(kernel, index.index, record_keys)
     known = kernel.text_docs(index.index, record_keys)
-    if known:
-        count = stats.records - _count_there(known.values())
-        size = stats.size - sum(doc.size for doc in known.values())
-        done = stats.done[:1] if stats.done >= END else stats.done  # the runs are shorter now
-        stats = stats._replace(records=count, size=size, erased=stats.erased + 1, done=done)
-        _write_stats(kernel, index, stats)
-        kernel.drop_text_docs([(index.index, record_key) for record_key in known])
+    count = stats.records - _count_there(known.values())
+    size = stats.size - sum(doc.size for doc in known.values())
+    done = stats.done[:1] if stats.done >= END else stats.done  # the runs are shorter now
+    # Counted even if nothing was there: searches keep what an index is behind on until its counts change.
+    stats = stats._replace(records=count, size=size, erased=stats.erased + 1, done=done)
+    _write_stats(kernel, index, stats)
+    kernel.drop_text_docs([(index.index, record_key) for record_key in known])
 
 
 def purge(kernel: Writing, index: int, record_keys: Collection[int]) -> None:
