@@ -73,7 +73,7 @@ class SearchContract(Contract):
         for nothing in ("", "?!", '""', "*", "rain"):
             assert await found(store, nothing) == []
         page = await search(store, "lake tea")
-        assert [each.texts() for each in page.items] == [["Lake", "a lake of tea"], ["", "running by the lake"]]
+        assert [each.texts for each in page.items] == [["Lake", "a lake of tea"], ["", "running by the lake"]]
         assert all(abs(sum(each.parts.values()) - each.score) < 1e-9 for each in page.items)
         assert not page.building
 

@@ -20,6 +20,7 @@ from dgent.store.backend import (
     EmbeddedSchema,
     Found,
     FoundVector,
+    LazyTexts,
     OwnVersions,
     SearchPage,
     View,
@@ -154,7 +155,7 @@ def _join(words: SearchPage, near: _Near, asked: Search, limit: int) -> SearchPa
     for id in best:
         found = by_words.get(id)
         if found is None:
-            texts = partial(_texts, near.schemas, by_meaning[id], asked.view)
+            texts = LazyTexts(partial(_texts, near.schemas, by_meaning[id], asked.view))
             found = Found(by_meaning[id].datum, 0.0, {}, texts)
         items.append(_rescore(found, scores[id]))
     return msgspec.structs.replace(words, items=items, building=words.building or not complete)

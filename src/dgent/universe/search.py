@@ -48,7 +48,7 @@ class RecordHit(Generic[T]):
 
     @cached_property
     def _passage(self) -> Snippet:
-        found = (make_snippet(text, self._wanted) for text in self._found.texts())
+        found = (make_snippet(text, self._wanted) for text in self._found.texts)
         return max(found, key=lambda each: len(each.marks), default=Snippet(""))
 
     @property
@@ -132,14 +132,14 @@ def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
     created_us = clock.to_us(datum.created_at)
     schema = contracts.by_name(datum.schema)
     if datum.schema is None:
-        words = count_record(((EVERY, 1),), "", datum.data, created_us).counts
+        words = count_record(((EVERY, 1),), "", datum.data, created_us).codes
     elif schema is None or not schema.text or schema.thread is not None:
         return True  # in a thread it may be a hit by the words of others
     else:
         data = datum.data if datum.schema_version == schema.version else contracts.upgrade(datum)
         if data is None:
             return True
-        words = count_record(tuple(schema.text.items()), date_source(schema), data, created_us).counts
+        words = count_record(tuple(schema.text.items()), date_source(schema), data, created_us).codes
     if any(word in words for word in wanted.words):
         return True
     return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)

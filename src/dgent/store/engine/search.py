@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from operator import add
 from typing import NamedTuple
 
 from dgent.model.datum import Datum
-from dgent.search.postings import Postings, unpack_all
+from dgent.search.postings import Postings, make_postings, unpack_all
 from dgent.search.rank import Ranked, Ranking
-from dgent.search.record import Words
-from dgent.search.run import MAX_COUNT, Run, RunSet
+from dgent.search.record import MAX_COUNT, Words
+from dgent.search.run import Run, RunSet
 from dgent.search.score import encode_length, norms
 from dgent.search.wanted import Prefix, Wanted, has_phrases
-from dgent.store.backend import View
+from dgent.search.words import ANY, after_bit, before_bit
+from dgent.store.backend import LazyTexts, View
 from dgent.store.engine.catalog import TEXT, SchemaState
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
@@ -36,6 +37,7 @@ _SHORT_WAITING = 64  # a short search looks at fewer records, and reads at most 
 _SHORT_PAGES = 24
 _SHIFTED = tuple(count << 8 for count in range(256))
 _ROWS = 256  # that are read at once
+_FEW_ROWS = 32  # that are read at first, if some of them may lack a phrase
 _MORE = 16
 
 
@@ -150,19 +152,19 @@ class _Source:
 
     def find(self, word: str) -> Iterator[Postings]:
         """Yield the records that have a word."""
-        yield _columns(
-            (key, min(uses, MAX_COUNT), encode_length(words.size))
-            for key, words in self.behind.fresh.items()
-            if (uses := words.counts.get(word, 0))
+        yield make_postings(
+            (key, words.count(word), encode_length(words.size), words.codes[word] & 255)
+            for key, words in sorted(self.behind.fresh.items())
+            if word in words.codes
         )
         yield _leave_out(self.behind.looked_at, self.behind.runs.find(word)).sort()
         yield self._read_pages(word.encode(), word.encode() + b"\0")
 
     def find_begun(self, prefix: Prefix) -> Iterator[Postings]:
         """Yield the records that have words with a beginning, once for each of these."""
-        yield _columns(
-            (key, uses, encode_length(words.size))
-            for key, words in self.behind.fresh.items()
+        yield make_postings(
+            (key, uses, encode_length(words.size), ANY)
+            for key, words in sorted(self.behind.fresh.items())
             if (uses := min(_count_fitting(words, prefix), MAX_COUNT))
         )
         stems = [stem for stem in sorted(prefix.stems) if not stem.startswith(prefix.text)]
@@ -210,15 +212,10 @@ def _leave_out(record_keys: Set[int], found: Postings) -> Postings:
     return found.select(key not in record_keys for key in found.keys)
 
 
-def _columns(found: Iterable[tuple[int, int, int]]) -> Postings:
-    keys, counts, sizes = zip(*found, strict=True) if (found := sorted(found)) else ((), (), ())
-    return Postings(list(keys), bytes(counts), bytes(sizes))
-
-
 def _sum_up(found: Iterable[Postings]) -> Postings:
     """Return the postings of several words as if these were one: a record's counts are added."""
     sums: dict[int, int] = {}  # the length byte, and the count above it
-    for keys, counts, sizes in found:
+    for keys, counts, sizes, _ in found:
         # A record that comes twice finds its first count: each is stored before the next is read.
         before = map(sums.get, keys, sizes)
         sums.update(zip(keys, map(add, before, map(_SHIFTED.__getitem__, counts)), strict=True))
@@ -228,6 +225,7 @@ def _sum_up(found: Iterable[Postings]) -> Postings:
         in_order,
         bytes([min(value >> 8, MAX_COUNT) for value in values]),
         bytes([value & 255 for value in values]),
+        bytes((ANY,)) * len(values),
     )
 
 
@@ -261,7 +259,8 @@ class TextSearch:
     def rank(self, wanted: Wanted, few: int) -> Iterator[TextHit]:
         """Yield the records that have one of the words, best first; few are usually enough."""
         self._ranking = self._make_ranking(wanted)
-        for ranked, datum in self._in_order(self._ranking, few):
+        rows = _FEW_ROWS if wanted.phrases else _ROWS
+        for ranked, datum in self._in_order(self._ranking, few, rows):
             if self.has_phrases(datum, wanted):
                 parts = self._ranking.parts(ranked.signature)
                 yield TextHit(ranked.record_key, ranked.score, datum, parts)
@@ -269,11 +268,11 @@ class TextSearch:
     def _make_ranking(self, wanted: Wanted) -> Ranking:
         found = {word: [*self._find(word)] for word in wanted.words}
         found |= {f"{each.text}*": [_sum_up(self._find(each))] for each in wanted.prefixes}
-        return Ranking(found, self._records, self._norms, _required(wanted) & found.keys())
+        return Ranking(found, self._records, self._norms, _required(wanted, found))
 
     def has_phrases(self, datum: Datum, wanted: Wanted) -> bool:
         """Check whether a record has the phrases of a search."""
-        return not wanted.phrases or has_phrases(self.texts(datum)(), wanted.phrases)
+        return not wanted.phrases or has_phrases(self.texts(datum), wanted.phrases)
 
     def find_parts(self, record_keys: Set[int]) -> dict[int, dict[str, float]]:
         """Return how much each word adds to the scores of some records, once these are ranked."""
@@ -284,13 +283,15 @@ class TextSearch:
         for source in self._sources:
             yield from source.find(want) if isinstance(want, str) else source.find_begun(want)
 
-    def _in_order(self, ranking: Ranking, few: int) -> Iterator[tuple[Ranked, Datum]]:
-        """Yield records by their scores, those of the same score newest first."""
+    def _in_order(self, ranking: Ranking, few: int, rows: int) -> Iterator[tuple[Ranked, Datum]]:
+        """Yield records by their scores, those of the same score newest first; `rows` are read at first."""
         done = 0
         while True:
             best = ranking.find_best(few)
-            for start in range(done, len(best), _ROWS):
-                some = best[start : start + _ROWS]
+            start = done
+            while start < len(best):
+                some = best[start : start + rows]
+                start, rows = start + rows, min(2 * rows, _ROWS)
                 datums = self.load([each.record_key for each in some])
                 yield from ((each, datum) for each in some if (datum := datums.get(each.record_key)))
             if len(best) < few:
@@ -305,22 +306,34 @@ class TextSearch:
         rows = self._reading.rows(stored, True) if stored else ()
         return found | {row.record_key: datum_of(row, self._reading.name) for row in rows}
 
-    def texts(self, datum: Datum) -> Callable[[], list[str]]:
-        """Return what lists the texts of a record that are searched."""
+    def texts(self, datum: Datum) -> Sequence[str]:
+        """Return the texts of a record that are searched."""
         states = (index.state for index in self.indexes)
         state = next(each for each in states if each.name == (datum.schema or ""))
-        return partial(texts_of, state, datum, self.view)
+        return LazyTexts(partial(texts_of, state, datum, self.view))
 
 
 def _thread(index: TextIndex) -> tuple[str, ...]:
     return (index.state.thread,) if index.state.thread else ()
 
 
-def _required(wanted: Wanted) -> set[str]:
-    """Return the words, and the beginnings with a star, that all records with the phrases have."""
-    steps = (step for phrase in wanted.phrases for step in phrase.steps)
-    return {step if isinstance(step, str) else f"{step.text}*" for step in steps}
+def _required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
+    """Return the words, and the beginnings with a star, that all records with the phrases have.
+
+    Each comes with the neighbours that it has in all of them.
+    """
+    required: dict[str, int] = {}
+    for phrase in wanted.phrases:
+        around = (None, *phrase.steps), phrase.steps, (*phrase.steps[1:], None)
+        for before, step, after in zip(*around, strict=False):
+            name, near = f"{step.text}*" if isinstance(step, Prefix) else step, 0
+            if isinstance(step, str):
+                near |= before_bit(before) if isinstance(before, str) else 0
+                near |= after_bit(after) if isinstance(after, str) else 0
+            if name in found:
+                required[name] = required.get(name, 0) | near
+    return required
 
 
 def _count_fitting(words: Words, prefix: Prefix) -> int:
-    return sum(count for each, count in words.counts.items() if prefix.fits(each))
+    return sum(code >> 8 for each, code in words.codes.items() if prefix.fits(each))
