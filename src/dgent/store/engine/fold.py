@@ -23,7 +23,15 @@ from dgent.search.record import Words
 from dgent.search.run import Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
-from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, find_waiting_entry, text_index
+from dgent.store.engine.catalog import (
+    T_MIN,
+    TEXT,
+    Entry,
+    SchemaState,
+    find_waiting_entry,
+    renew_texts,
+    text_index,
+)
 from dgent.store.engine.kernel import Reading, TextDoc, Writing
 from dgent.store.engine.read import version
 from dgent.store.engine.row import Row
@@ -367,6 +375,9 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
     index = open_index(kernel, state)
     if index is None:
         return
+    if renew_texts(state) is not state:
+        drop_index(kernel, state)  # its pages may have another form
+        return
     waiting = find_waiting(kernel, index.index, None)
     kernel.remove_entries(
         [
@@ -474,12 +485,17 @@ def mend(ledger: Ledger, schema: str, wrong: set[int] | None) -> None:
     state = kernel.state(schema)
     if state is None or open_index(kernel, state) is None:
         return
-    if wrong is None:
-        while kernel.drop_indexes(state.number, lambda name: name != text_index(state), STALE_BATCH):
-            pass
-        left = state.ready - {TEXT}
-        kernel.set_state(msgspec.structs.replace(state, ready=left, fill=(T_MIN, 0)))
+    if wrong is None or renew_texts(state) is not state:
+        drop_index(kernel, state)
         return
     erase_texts(kernel, state, wrong)
     rows = [row for row in map(kernel.row, sorted(wrong)) if row is not None]
     kernel.add_entries([entry for row in rows for entry in ledger.note_change(None, row)])
+
+
+def drop_index(kernel: Writing, state: SchemaState) -> None:
+    """Drop a text index, and have all records indexed again."""
+    while kernel.drop_indexes(state.number, lambda name: name != text_index(state), STALE_BATCH):
+        pass
+    left = state.ready - {TEXT}
+    kernel.set_state(msgspec.structs.replace(renew_texts(state), ready=left, fill=(T_MIN, 0)))

@@ -29,6 +29,7 @@ from dgent.store.engine.catalog import (
     find_texts,
     high,
     low,
+    renew_texts,
     text_index,
 )
 from dgent.store.engine.kernel import IndexScan, Reading
@@ -216,4 +217,4 @@ def find_searched(
     for name, state in found.items():
         if view.version(name) is None:
             found[name] = find_texts(state)
-    return [state for state in found.values() if state.text]
+    return [renew_texts(state) for state in found.values() if state.text]
