@@ -8,7 +8,7 @@ import pytest
 
 from dgent.errors import Corrupt
 from dgent.search import rank
-from dgent.search.postings import Postings, change, may_have, pack, unpack, unpack_all
+from dgent.search.postings import Posting, Postings, change, may_have, pack, unpack, unpack_all
 from dgent.search.rank import Ranking
 from dgent.search.score import idf, norms, saturate
 from tests.soak import times
@@ -25,6 +25,7 @@ def draw(choose: random.Random) -> Found:
     for number in range(choose.choice((1, 2, 3, 5, 9))):
         share = choose.choice((0.0, 0.01, 0.1, 0.5, 0.9, 1.0))
         most = choose.choice((1, 1, 2, 3, 30, 255))
+        near = choose.choice((1, 3, 255))
         having = {key: choose.randint(1, most) for key in sizes if choose.random() < share}
         apart = {key: choose.randrange(3) if number % 2 else 0 for key in having}
         found[f"w{number}"] = [
@@ -32,22 +33,33 @@ def draw(choose: random.Random) -> Found:
                 keys := [key for key in having if apart[key] == part],
                 bytes(having[key] for key in keys),
                 bytes(sizes[key] for key in keys),
+                bytes(choose.randrange(near + 1) for _ in keys),
             )
             for part in range(3)
         ]
     return found
 
 
-def add_up(found: Found, total: int, norm: tuple[float, ...], required: set[str]) -> list[tuple[float, int]]:
+def add_up(
+    found: Found, total: int, norm: tuple[float, ...], required: dict[str, int]
+) -> list[tuple[float, int]]:
     """Return all records with their scores, by the book."""
     scores: dict[int, float] = {}
-    having = {name: {key for some in places for key in some.keys} for name, places in found.items()}
+    having: dict[str, dict[int, int]] = {
+        name: {key: near for some in places for key, near in zip(some.keys, some.near, strict=True)}
+        for name, places in found.items()
+    }
     for name, places in found.items():
         rarity = idf(total, len(having[name]))
         for some in places:
-            for key, count, size in zip(*some, strict=True):
+            for key, count, size, _ in zip(*some, strict=True):
                 scores[key] = scores.get(key, 0.0) + rarity * saturate(count, norm[size])
-    left = (each for each in scores.items() if all(each[0] in having[name] for name in required))
+    left = (
+        each
+        for each in scores.items()
+        if all(having[name].get(each[0], -1 ^ near) & near == near for name, near in required.items())
+        and all(each[0] in having[name] for name in required)
+    )
     return sorted(((score, key) for key, score in left), reverse=True)
 
 
@@ -58,7 +70,8 @@ def test_the_best_are_those_of_adding_up_everything(seed: int, monkeypatch: pyte
     monkeypatch.setattr(rank, "_SPARSE", choose.choice((0, 1, 8)))
     for _ in range(10):
         found = draw(choose)
-        required = {name for name in found if choose.random() < 0.2} if choose.random() < 0.3 else set()
+        some = [name for name in found if choose.random() < 0.2] if choose.random() < 0.3 else []
+        required = {name: choose.choice((0, 1, 2)) for name in some}
         norm = norms(choose.choice((1.0, 20.0, 300.0)))
         ranking = Ranking(found, 1000, norm, required)
         expected = add_up(found, 1000, norm, required)
@@ -73,7 +86,7 @@ def test_the_best_are_those_of_adding_up_everything(seed: int, monkeypatch: pyte
 
 
 def test_many_records_of_the_same_score_come_newest_first() -> None:
-    same = Postings(list(range(1, 20_001)), b"\1" * 20_000, b"\5" * 20_000)
+    same = Postings(list(range(1, 20_001)), b"\1" * 20_000, b"\5" * 20_000, bytes(20_000))
     best = Ranking({"a": [same], "b": [same]}, 20_000, norms(5.0)).find_best(3)
     assert [each.record_key for each in best] == [20_000, 19_999, 19_998]
     assert len({each.score for each in best}) == 1
@@ -82,20 +95,22 @@ def test_many_records_of_the_same_score_come_newest_first() -> None:
 @pytest.mark.parametrize("first", [0, 7, (1 << 32) - 50, (1 << 32) - 1, 1 << 32, 1 << 50])
 def test_pages_are_read_in_one_go(first: int) -> None:
     pages = [
-        Postings([at + place * 3 for place in range(count)], bytes(count), b"\7" * count)
-        for at, count in ((first, 1), (first + 5, 40), (first + 200, 160))
+        Postings(
+            [at + place * 3 for place in range(count)], bytes((uses,)) * count, b"\7" * count, b"\5" * count
+        )
+        for at, count, uses in ((first, 1, 1), (first + 5, 41, 15), (first + 200, 160, 16))
     ]
     packed = [pack(page) for page in pages]
     assert [unpack(*each) for each in packed] == pages
     together = unpack_all(packed)
     assert together.keys == [key for page in pages for key in page.keys]
-    assert together.counts == bytes(201)
-    assert together.sizes == b"\7" * 201
-    assert unpack_all([]) == Postings([], b"", b"")
+    assert together.counts == b"\1" + b"\17" * 41 + b"\20" * 160
+    assert (together.sizes, together.near) == (b"\7" * 202, b"\5" * 202)
+    assert unpack_all([]) == Postings([], b"", b"", b"")
     for page, (at, raw) in zip(pages, packed, strict=True):
         around = range(first - 3, first + 700)
         assert [key for key in around if may_have(at, raw, key)] == page.keys
-    for wrong in (b"", b"\0", b"\0\1\1\1\1", b"\5" * 8, b"\4" + b"\0" * 7):
+    for wrong in (b"", b"\0", b"\0\1\1\1\1", b"\5" * 8, b"\4" + b"\0" * 6, b"\15" * 9, b"\x0a" + b"\0" * 6):
         with pytest.raises(Corrupt):
             unpack_all([*packed, (first, wrong)])
 
@@ -103,18 +118,19 @@ def test_pages_are_read_in_one_go(first: int) -> None:
 @pytest.mark.parametrize("step", [1, 300, 90_000, 1 << 25])
 def test_pages_are_changed_as_a_map_is(step: int) -> None:
     choose = random.Random(step)
-    expected: dict[int, tuple[int, int]] = {}
+    expected: dict[int, Posting] = {}
     pages: dict[int, bytes] = {}
     last = 0
     for _ in range(times(60)):
-        changes: dict[int, tuple[int, int] | None] = {}
+        changes: dict[int, Posting | None] = {}
+        most = choose.choice((3, 15, 255))
         for _ in range(choose.choice((1, 5, 300))):
             if expected and choose.random() < 0.3:
                 key = choose.choice(list(expected))
-                changes[key] = choose.choice((None, (3, 9)))
+                changes[key] = choose.choice((None, (3, 9, 7)))
             else:
                 last += choose.randint(1, step)
-                changes[last] = choose.randint(1, 255), choose.randint(0, 255)
+                changes[last] = choose.randint(1, most), choose.randint(0, 255), choose.randint(0, 255)
         for at in [*sorted(pages)] or [0]:
             later = min((other for other in pages if other > at), default=1 << 60)
             here = {
@@ -132,5 +148,5 @@ def test_pages_are_changed_as_a_map_is(step: int) -> None:
             if posting is not None:
                 expected[key] = posting
         found = unpack_all(sorted(pages.items()))
-        assert dict(zip(found.keys, zip(found.counts, found.sizes, strict=True), strict=True)) == expected
+        assert found.to_changes() == expected
         assert found.is_ordered

@@ -11,7 +11,9 @@ import pytest
 import dgent
 from dgent import Datum, Query, Schema
 from dgent.search.wanted import Wanted
-from dgent.store.engine import prune
+from dgent.search.words import TOKENIZER
+from dgent.store.engine import catalog, prune
+from dgent.store.engine.kernel import Reading
 from dgent.store.upkeep import upkeep_of
 from dgent.universe import contract
 from tests.search.test_text_index import shrink
@@ -65,7 +67,8 @@ async def test_a_declaration_changes_while_an_old_program_writes(
     while await u.backend.fill("turn", u.contracts):
         pass
     if what == "tokenizer":
-        monkeypatch.setattr(contract, "TOKENIZER", "words-of-another-dgent")
+        for module in (contract, catalog):
+            monkeypatch.setattr(module, "TOKENIZER", "words-of-another-dgent")
     assert (await other.backend.declare(contract.declaration(new))).filling
     async with dgent.open("memory:") as model:
         model.register(new)
@@ -95,3 +98,43 @@ async def test_a_declaration_changes_while_an_old_program_writes(
     if u.backend.name == "sqlite":
         problems = await upkeep_of(u.backend).inspect(deep=True)
         assert not [each for each in problems if each.level == "problem"]
+
+
+async def test_an_index_of_an_older_form_is_built_anew(
+    u: dgent.Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch)
+    choose = random.Random(6)
+    records = {datum.id: datum for datum in (turn(f"t{n}", choose) for n in range(40))}
+
+    def find_form(reading: Reading) -> str:
+        reading.refresh()
+        state = reading.state("turn")
+        assert state is not None
+        return state.tokenizer
+
+    async def read_form() -> str:
+        return await u.backend._read(find_form)  # type: ignore[attr-defined, no-any-return]
+
+    async def check() -> None:
+        for word in WORDS:
+            hits, _ = await found(u, [word])
+            own = {id for id, datum in records.items() if has_one(datum, [word], OLD)}
+            assert dict(hits).keys() == own, word
+
+    with monkeypatch.context() as before:
+        for module in (contract, catalog):
+            before.setattr(module, "TOKENIZER", "words-of-before")
+        u.register(OLD)
+        await u.put_many(records.values())
+        while await u.backend.fill("turn", u.contracts):
+            pass
+        assert await read_form() == "words-of-before"
+    await check()
+    await u.forget("t7")
+    del records["t7"]
+    await check()
+    while await u.backend.fill("turn", u.contracts):
+        await check()
+    assert await read_form() == TOKENIZER
+    await check()

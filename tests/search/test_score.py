@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgent.search.record import count_record
 from dgent.search.score import (
     K1,
     LENGTHS,
@@ -15,7 +16,6 @@ from dgent.search.score import (
     idf,
     norms,
     saturate,
-    weigh_fields,
 )
 from dgent.search.thread import best_parts, neighbours, score_in_thread
 
@@ -60,9 +60,10 @@ def test_counts_help_less_and_less_and_length_hurts(count: int, length: int) -> 
 
 
 def test_fields_count_by_their_weight() -> None:
-    fields = {"summary": {"red": 1, "barn": 1}, "body": {"red": 2}}
-    assert weigh_fields(fields, {"summary": 3, "body": 1}) == ({"red": 5, "barn": 3}, 8)
-    assert weigh_fields({}, {}) == ({}, 0)
+    weights = (("summary", 3), ("body", 1))
+    words = count_record(weights, "", {"summary": "red barn", "body": "red, red"}, 0)
+    assert ({word: words.count(word) for word in words.codes}, words.size) == ({"red": 5, "barn": 3}, 8)
+    assert count_record(weights, "", {}, 0) == ({}, 0)
 
 
 def test_neighbours_lend_their_best_words() -> None:

@@ -44,7 +44,8 @@ VOCABULARY = [f"word{n}" for n in range(40)]
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and merges of few records, so that all of it happens often."""
     few = {"RUN_LEAST": 1, "RUN_RECORDS": 7, "RUN_WORDS": 20, "MERGE_RUNS": 3, "MERGE_LATER": 5}
-    for name, value in (few | {"MERGE_WORDS": 9, "MERGE_POSTINGS": 30, "DOCS": 4}).items():
+    few |= {"READ_RUNS": 2, "PLAN_RECORDS": 3, "MERGE_WORDS": 9, "MERGE_POSTINGS": 30, "DOCS": 4}
+    for name, value in few.items():
         monkeypatch.setattr(fold, name, value)
 
 

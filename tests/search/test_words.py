@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +13,18 @@ from hypothesis import strategies as st
 
 from dgent.errors import InputError
 from dgent.search import words
-from dgent.search.words import MAX_WORD, Word, count_words, find_words, fold, join_words
+from dgent.search.words import (
+    MAX_WORD,
+    SEPARATOR,
+    Word,
+    add_words,
+    after_bit,
+    before_bit,
+    count_words,
+    find_words,
+    fold,
+    join_words,
+)
 
 
 def terms(text: str, **options: None) -> list[str]:
@@ -177,3 +189,20 @@ def test_hostile_texts_take_time_in_proportion(name: str) -> None:
 def test_words_of_hostile_texts_are_found(name: str) -> None:
     text = HOSTILE[name][: MEGABYTE // 5]
     assert sum(count_words(text).values()) == sum(1 for _ in find_words(text))
+
+
+@given(st.text(alphabet="ab'_1 .東京é") | st.text(max_size=60), st.integers(1, 4), st.integers(1, 3))
+def test_codes_hold_the_counts_and_who_stands_beside(text: str, weight: int, batch: int) -> None:
+    codes: dict[str, int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "_BATCH", batch)
+        size = add_words(codes, text, weight)
+    counts = count_words(text)
+    assert size == weight * sum(counts.values())
+    assert {word: code >> 8 for word, code in codes.items()} == {w: weight * n for w, n in counts.items()}
+    near = dict.fromkeys(counts, 0)
+    in_order = join_words(text).split(SEPARATOR)[1:-1]
+    for one, other in pairwise(in_order):
+        near[one] |= after_bit(other)
+        near[other] |= before_bit(one)
+    assert {word: code & 255 for word, code in codes.items()} == near

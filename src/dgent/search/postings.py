@@ -1,8 +1,9 @@
-"""Pages of postings: which records have a word, how often, and how long these records are.
+"""Pages of postings: which records have a word, how often, how long they are, and what stands beside it.
 
 A page holds records in the order of their keys, at most PAGE bytes, in columns that are read without a loop:
-the lowest bytes of the keys, counted from the first, then the next ones as far as they are needed, the counts
-and the lengths. Its first byte says how many bytes of a key there are.
+the lowest bytes of the keys, counted from the first, then the next ones as far as they are needed, the
+lengths, the neighbours and the counts. Its first byte says how many bytes of a key there are. Counts take
+half a byte each, or one byte if one of them is above 15, which the first byte says, too.
 """
 
 from __future__ import annotations
@@ -22,18 +23,30 @@ PAGE = 960  # bytes, so that four rows fit in a page of SQLite and none needs an
 _LANE = 4  # bytes of a key at most, counted from the first one
 _SPAN = 1 << 8 * _LANE
 _SWAPPED = sys.byteorder == "big"
+_WIDE = 8  # in the first byte: counts take a byte each
+_HALF = 15  # the highest count that takes half a byte
+_LOW = bytes(value & _HALF for value in range(256))
+_HIGH = bytes(value >> 4 for value in range(256))
+_RAISED = bytes((value << 4) & 255 for value in range(256))
+_SMALL = bytes(range(_HALF + 1))
 
+Posting = tuple[int, int, int]
+"""How often a record has a word, its length byte, and the neighbours of the word."""
 
-Changes = dict[int, tuple[int, int] | None]
-"""How often each record has a word and its length byte, by record key; None for one that no longer has it."""
+Changes = dict[int, Posting | None]
+"""What each record has of a word, by record key; None for one that no longer has it."""
 
 
 class Postings(NamedTuple):
-    """Records that have a word: their keys, in order if they are a page, and the count and size of each."""
+    """Records that have a word: their keys, in order if they are a page, and the facts of each.
+
+    `near` has the neighbours of the word in each record, as `words.find_near` says.
+    """
 
     keys: list[int]
     counts: bytes
     sizes: bytes
+    near: bytes
 
     @property
     def is_ordered(self) -> bool:
@@ -42,14 +55,11 @@ class Postings(NamedTuple):
 
     def sort(self) -> Postings:
         """Return the same in the order of their keys."""
-        if self.is_ordered:
-            return self
-        keys, counts, sizes = zip(*sorted(zip(*self, strict=True)), strict=True)
-        return Postings(list(keys), bytes(counts), bytes(sizes))
+        return self if self.is_ordered else make_postings(sorted(zip(*self, strict=True)))
 
     def slice(self, part: slice) -> Postings:
         """Return some of them."""
-        return Postings(self.keys[part], self.counts[part], self.sizes[part])
+        return Postings(self.keys[part], self.counts[part], self.sizes[part], self.near[part])
 
     def select(self, chosen: Iterable[object]) -> Postings:
         """Return those for which an object is true."""
@@ -58,7 +68,36 @@ class Postings(NamedTuple):
             [*compress(self.keys, chosen)],
             bytes(compress(self.counts, chosen)),
             bytes(compress(self.sizes, chosen)),
+            bytes(compress(self.near, chosen)),
         )
+
+    def to_changes(self) -> Changes:
+        """Return the same as changes that add them."""
+        return dict(zip(self.keys, zip(self.counts, self.sizes, self.near, strict=True), strict=True))
+
+
+NONE = Postings([], b"", b"", b"")
+
+
+def make_postings(found: Iterable[tuple[int, int, int, int]]) -> Postings:
+    """Return postings of keys, counts, length bytes and neighbours."""
+    columns = [*zip(*found, strict=True)]
+    if not columns:
+        return NONE
+    keys, counts, sizes, near = columns
+    return Postings(list(keys), bytes(counts), bytes(sizes), bytes(near))
+
+
+def join_postings(some: Sequence[Postings]) -> Postings:
+    """Return several postings as one, in their order."""
+    if len(some) == 1:
+        return some[0]
+    return Postings(
+        [key for each in some for key in each.keys],
+        b"".join([each.counts for each in some]),
+        b"".join([each.sizes for each in some]),
+        b"".join([each.near for each in some]),
+    )
 
 
 def pack(page: Postings) -> tuple[int, bytes]:
@@ -68,12 +107,46 @@ def pack(page: Postings) -> tuple[int, bytes]:
     if _SWAPPED:
         offsets.byteswap()
     raw, width = offsets.tobytes(), _width(page.keys[-1] - first)
-    columns = (raw[place::_LANE] for place in range(width))
-    return first, b"".join((bytes((width,)), *columns, page.counts, page.sizes))
+    columns = [raw[place::_LANE] for place in range(width)]
+    wide = _is_wide(page.counts)
+    counts = page.counts if wide else _narrow(page.counts)
+    return first, b"".join((bytes((width | wide,)), *columns, page.sizes, page.near, counts))
 
 
 def _width(span: int) -> int:
     return (span.bit_length() + 7) // 8
+
+
+def _is_wide(counts: bytes) -> int:
+    return _WIDE if counts.translate(None, _SMALL) else 0
+
+
+def _narrow(counts: bytes) -> bytes:
+    """Return counts in half a byte each."""
+    if len(counts) == 1:
+        return counts
+    low, high = counts[::2], counts[1::2].translate(_RAISED)
+    # As one number: this joins all of them at once.
+    both = int.from_bytes(low, "little") | int.from_bytes(high, "little")
+    return both.to_bytes(len(low), "little")
+
+
+def _widen(halves: bytes, count: int) -> bytes:
+    counts = bytearray(2 * len(halves))
+    counts[::2] = halves.translate(_LOW)
+    counts[1::2] = halves.translate(_HIGH)
+    return bytes(counts[:count])
+
+
+def _measure(raw: bytes) -> tuple[int, int, int]:
+    """Return how many bytes of keys a page has, how many records, and whether its counts are whole bytes."""
+    width, wide, body = raw[0] & ~_WIDE if raw else _LANE + 1, raw[0] & _WIDE if raw else 0, len(raw) - 1
+    count = body // (width + 3) if wide else 2 * body // (2 * width + 5)
+    taken = count * (width + 3) if wide else count * (width + 2) + (count + 1) // 2
+    if taken != body or not count or width > _LANE or (count > 1 and not width):
+        hint = "`dgent doctor --deep --fix` builds it again"
+        raise Corrupt("a page of the text index is damaged", hint=hint)
+    return width, count, wide
 
 
 def unpack(first: int, raw: bytes) -> Postings:
@@ -87,12 +160,9 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
     keys: list[bytes] = []
     counts: list[bytes] = []
     sizes: list[bytes] = []
+    near: list[bytes] = []
     for first, raw in pages:
-        width = raw[0] if raw else _LANE + 1
-        count, rest = divmod(len(raw) - 1, width + 2)
-        if rest or not count or width > _LANE or (count > 1 and not width):
-            hint = "`dgent doctor --deep --fix` builds it again"
-            raise Corrupt("a page of the text index is damaged", hint=hint)
+        width, count, wide = _measure(raw)
         lanes = bytearray(_LANE * count)
         for place in range(width):
             lanes[place::_LANE] = raw[place * count + 1 : (place + 1) * count + 1]
@@ -104,10 +174,12 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
             found += _integers(keys)
             found += [first + offset for offset in _integers([lanes])]
             keys = []
-        counts.append(raw[-2 * count : -count])
-        sizes.append(raw[-count:])
+        at = width * count + 1
+        sizes.append(raw[at : at + count])
+        near.append(raw[at + count : at + 2 * count])
+        counts.append(raw[at + 2 * count :] if wide else _widen(raw[at + 2 * count :], count))
     found += _integers(keys)
-    return Postings(found, b"".join(counts), b"".join(sizes))
+    return Postings(found, b"".join(counts), b"".join(sizes), b"".join(near))
 
 
 def _integers(raw: Iterable[bytes | bytearray]) -> list[int]:
@@ -126,10 +198,10 @@ def _repeat(count: int) -> int:
 
 def may_have(first: int, raw: bytes, key: int) -> bool:
     """Return whether a page has a record; quicker than reading the page."""
-    offset, width = key - first, raw[0] if raw else 0
+    width, count, _ = _measure(raw)
+    offset = key - first
     if offset <= 0 or _width(offset) > width:
         return offset == 0
-    count = (len(raw) - 1) // (width + 2)
     wanted = offset.to_bytes(width, "little")
     at = raw.find(wanted[0], 1, count + 1)
     while at > 0:
@@ -139,58 +211,52 @@ def may_have(first: int, raw: bytes, key: int) -> bool:
     return False
 
 
-def change(page: Postings | None, changes: Mapping[int, tuple[int, int] | None]) -> list[Postings]:
+def change(page: Postings | None, changes: Mapping[int, Posting | None]) -> list[Postings]:
     """Return the pages that follow from one page and changes of records in it; None removes a record."""
     if page is not None and _is_after(changes, page.keys[-1]):
-        return _append(page, changes)
-    found: dict[int, tuple[int, int]] = (
-        {} if page is None else dict(zip(page.keys, zip(page.counts, page.sizes, strict=True), strict=True))
-    )
-    for key, posting in changes.items():
-        if posting is None:
-            found.pop(key, None)
-        else:
-            found[key] = posting
-    keys = sorted(found)
+        return extend(page, _to_postings(changes))
+    found: Changes = {} if page is None else page.to_changes()
+    found |= changes
+    made = _to_postings(found)
+    keys = made.keys
     if not keys:
         return []
-    counts, sizes = zip(*map(found.__getitem__, keys), strict=True)
-    made = Postings(keys, bytes(counts), bytes(sizes))
-    if keys[-1] in changes or _end_of_page(keys, 0) == len(keys):
+    if keys[-1] in changes or _end_of_page(made, 0) == len(keys):
         return extend(None, made)
     # New records come at the end, where full pages stay full; one that grows inside is split evenly.
     middle = len(keys) // 2
     return [page for part in (slice(middle), slice(middle, None)) for page in extend(None, made.slice(part))]
 
 
-def _is_after(changes: Mapping[int, tuple[int, int] | None], last: int) -> bool:
+def _is_after(changes: Mapping[int, Posting | None], last: int) -> bool:
     return min(changes) > last and None not in changes.values()
 
 
-def _append(page: Postings, changes: Mapping[int, tuple[int, int] | None]) -> list[Postings]:
-    """Return a page with newer records, and another one if these do not fit."""
-    added = [(key, *posting) for key, posting in sorted(changes.items()) if posting is not None]
-    keys, counts, sizes = zip(*added, strict=True)
-    return extend(page, Postings(list(keys), bytes(counts), bytes(sizes)))
+def _to_postings(changes: Mapping[int, Posting | None]) -> Postings:
+    """Return the postings that changes add, in the order of their keys."""
+    return make_postings((key, *each) for key, each in sorted(changes.items()) if each is not None)
 
 
 def extend(page: Postings | None, added: Postings) -> list[Postings]:
     """Return the pages that follow from one page, if there is one, and newer records in order."""
     if page is not None:
-        added = Postings(page.keys + added.keys, page.counts + added.counts, page.sizes + added.sizes)
+        added = join_postings((page, added))
     pages: list[Postings] = []
     start = 0
     while start < len(added.keys):
-        end = _end_of_page(added.keys, start)
-        pages.append(added.slice(slice(start, end)))
+        end = _end_of_page(added, start)
+        pages.append(added if start == 0 and end == len(added.keys) else added.slice(slice(start, end)))
         start = end
     return pages
 
 
-def _end_of_page(keys: Sequence[int], start: int) -> int:
-    """Return where a page ends that begins at a key: the closer the keys are, the more fit in."""
+def _end_of_page(found: Postings, start: int) -> int:
+    """Return where a page ends that begins at a place: the closer the keys are, the more fit in."""
+    keys = found.keys
     for width in range(2, _LANE + 1):
-        end = min(start + PAGE // (width + 2), len(keys))
+        end = min(start + 2 * PAGE // (2 * width + 5), len(keys))
+        if _is_wide(found.counts[start:end]):
+            end = min(start + PAGE // (width + 3), len(keys))
         if _width(keys[end - 1] - keys[start]) <= width:
             return end
-    return bisect_left(keys, keys[start] + _SPAN)
+    return bisect_left(keys, keys[start] + _SPAN, start)

@@ -15,9 +15,10 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, compress, islice, repeat
 from operator import add, eq
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dgent.search.postings import Postings
@@ -57,7 +58,7 @@ class Ranking:
 
     `found` has the postings of each word, from several places, each of these in the order of keys, each
     record in one of them. `total` is the number of all records, `norm` has the norm of each length byte.
-    Records that lack one of the words in `required` are left out.
+    Records that lack one of the words in `required`, or the neighbours that it says, are left out.
     """
 
     def __init__(
@@ -65,18 +66,22 @@ class Ranking:
         found: Mapping[str, Sequence[Postings]],
         total: int,
         norm: Sequence[float],
-        required: Iterable[str] = (),
+        required: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._norm = norm
         self._words = {
-            name: self._weigh(place, [some for some in postings if some.keys], total)
+            name: self._weigh(place, [some for some in postings if some.keys], total, required.get(name, 0))
             for place, (name, postings) in enumerate(found.items())
         }
         self._required = [self._words[name] for name in required]
         self._scores: dict[int, float | None] = {}  # of signatures; None for those that lack a required word
 
-    def _weigh(self, place: int, found: Sequence[Postings], total: int) -> _Word:
+    def _weigh(self, place: int, found: Sequence[Postings], total: int, near: int) -> _Word:
         rarity = idf(total, sum(len(some.keys) for some in found))
+        if near:
+            having = bytes(value & near == near for value in _BYTES)
+            chosen = (some.select(some.near.translate(having)) for some in found)
+            found = [some for some in chosen if some.keys]
         best = (saturate(_find_most(some.counts), self._norm[_find_least(some.sizes)]) for some in found)
         return _Word(place, found, rarity, rarity * max(best, default=0.0))
 
@@ -84,9 +89,7 @@ class Ranking:
         """Return the best records, at most so many; those of the same score newest first."""
         words = sorted(self._words.values(), key=lambda word: word.most, reverse=True)
         if self._required:
-            rarest = min(self._required, key=lambda word: word.records)
-            having = set(chain.from_iterable(some.keys for some in rarest.found))
-            return self._choose_all(_complete(having, words), few)[0]
+            return self._choose_all(self._candidates, few)[0]
         if len(words) == 1:
             return self._choose_single(words[0], few)[0]
         best, least = self._find_by_rarest(words, few)
@@ -107,6 +110,15 @@ class Ranking:
                 for ranked in self._choose_single(word, few)[0]:
                     found.setdefault(ranked.record_key, ranked.signature)
         return self._choose_all(found, few)[0]
+
+    @cached_property
+    def _candidates(self) -> dict[int, int]:
+        """The signatures of the records that have all required words."""
+        rarest, *others = sorted(self._required, key=lambda word: word.records)
+        having = set(chain.from_iterable(some.keys for some in rarest.found))
+        for word in others:
+            having.intersection_update(chain.from_iterable(some.keys for some in word.found))
+        return _complete(having, self._words.values())
 
     def _find_by_rarest(self, words: Sequence[_Word], few: int) -> tuple[list[Ranked], float]:
         """Return the best records that have the first word, if few have it; and the score of the last one."""
@@ -161,12 +173,7 @@ class Ranking:
             high -= 1
         if high == 1:
             return found
-        there = found.counts.translate(bytes(high) + b"\1" * (256 - high))
-        return Postings(
-            [*compress(found.keys, there)],
-            bytes(compress(found.counts, there)),
-            bytes(compress(found.sizes, there)),
-        )
+        return found.select(found.counts.translate(bytes(high) + b"\1" * (256 - high)))
 
     def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
         """Return the best of some records, and the score that others must reach to be among them."""
@@ -258,7 +265,7 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
     in_order: list[int] = []
     for word in words:
         shifted = _shifted(word.place)
-        for keys, counts, sizes in word.found:
+        for keys, counts, sizes, _ in word.found:
             if len(record_keys) * _SPARSE < len(keys):
                 in_order = in_order or sorted(record_keys)
                 for key, at in zip(in_order, map(bisect_left, repeat(keys), in_order), strict=True):

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
 from dgent.model import path as paths
 from dgent.search.dates import date_words
-from dgent.search.score import weigh_fields
-from dgent.search.words import count_words
+from dgent.search.words import add_words
 
 CREATED = "@created_at"
 """The name of the time of creation in a declaration; that of a field is a dot and its path."""
 
+MAX_COUNT = 255
 _DAY_US = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
 
 
 class Words(NamedTuple):
-    """The words of one record: how often it has each, weighted, and how many those of its texts are."""
+    """The words of one record: the code of each, as `add_words` says, and how many those of its texts are."""
 
-    counts: Mapping[str, int]
+    codes: Mapping[str, int]
     size: int
+
+    def count(self, word: str) -> int:
+        """Return how often the record has a word, by weight, as far as an index counts."""
+        return min(self.codes.get(word, 0) >> 8, MAX_COUNT)
 
 
 def count_record(
@@ -33,20 +36,16 @@ def count_record(
 ) -> Words:
     """Return the words of a record with texts at some paths, each with a weight, and a time.
 
+    A word counts as often as the weight of its field says, and so does the length (the simple form of BM25F).
     The words of the time do not count as length: they say nothing of how long the texts are, and a search
     for other words is not to change with them.
     """
-    fields: dict[str, Counter[str]] = {}
-    for path, _ in text:
-        first, *more = (*map(count_words, texts_at(data, path)),) or (Counter(),)
-        for found in more:
-            first.update(found)
-        fields[path] = first
-    counts, size = weigh_fields(fields, dict(text))
+    codes: dict[str, int] = {}
+    size = sum(add_words(codes, each, weight) for path, weight in text for each in texts_at(data, path))
     for day in _days(dates, data, created_us):
         for word in date_words(day):
-            counts[word] = counts.get(word, 0) + 1
-    return Words(counts, size)
+            codes[word] = codes.get(word, 0) + 256
+    return Words(codes, size)
 
 
 def texts_at(data: Mapping[str, Any], path: str) -> Iterator[str]:

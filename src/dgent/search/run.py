@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain, repeat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, pairwise, repeat
 from operator import add
-from typing import Any
 
 import msgspec
 
 from dgent.errors import Corrupt
-from dgent.search.postings import Postings
+from dgent.search.postings import NONE, Postings, join_postings
+from dgent.search.record import MAX_COUNT, Words
 from dgent.search.score import encode_length
 
-MOST = 255  # records in a run: a posting names one by a byte
-MAX_COUNT = 255
 _ABOVE_KEYS = 2**64
-_decode = msgspec.msgpack.Decoder(tuple[list[int], list[int], bytes, dict[str, bytes]]).decode
+_SPAN = 2**32
+_FACTS = 3  # bytes of a posting after its key: length, neighbours and count
+_decode = msgspec.msgpack.Decoder(tuple[list[int], list[int], dict[str, bytes]]).decode
 
 
 class Run:
-    """The versions of some records, in order: keys, revs (0 for those that are gone), lengths and words.
+    """The versions of some records, in the order of keys: keys, revs (0 for those that are gone) and words.
 
-    `words` has for each word two bytes for each record that has it: which one, and how often.
+    `words` has the postings of each word, in the order of keys: the key in four bytes (in eight if there are
+    keys that need them), the length byte, the neighbours and the count. So those of several runs make one.
     """
 
-    def __init__(
-        self, keys: Sequence[int], revs: Sequence[int], sizes: bytes, words: Mapping[str, bytes]
-    ) -> None:
-        self.keys, self.revs, self.sizes, self.words = keys, revs, sizes, words
+    def __init__(self, keys: Sequence[int], revs: Sequence[int], words: Mapping[str, bytes]) -> None:
+        self.keys, self.revs, self.words = keys, revs, words
+        self.lane = _lane(keys)
 
     @cached_property
     def places(self) -> dict[int, int]:
         """The place of each record, by its key."""
         return {key: place for place, key in enumerate(self.keys)}
-
-    @cached_property
-    def size_table(self) -> bytes:
-        """The length byte of each place, for `bytes.translate`."""
-        return self.sizes.ljust(256, b"\0")
 
     def find_begun(self, text: str) -> Sequence[str]:
         """Return its words that begin with a text, in order."""
@@ -52,108 +49,158 @@ class Run:
         """Its words in order."""
         return sorted(self.words)
 
-    def __iter__(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield each posting: word, key, count and length byte."""
-        keys, sizes = self.keys, self.sizes
+    def __iter__(self) -> Iterator[tuple[str, int, int, int, int]]:
+        """Yield each posting: word, key, count, length byte and neighbours."""
         for word, raw in self.words.items():
-            for at in range(0, len(raw), 2):
-                place = raw[at]
-                yield word, keys[place], raw[at + 1], sizes[place]
+            for posting in zip(*_unpack(raw, self.lane), strict=True):
+                yield word, *posting
 
     @cached_property
     def by_record(self) -> dict[int, list[str]]:
         """The words of each record, by its key."""
         found: dict[int, list[str]] = {key: [] for key in self.keys}
         for word, raw in self.words.items():
-            for place in raw[::2]:
-                found[self.keys[place]].append(word)
+            for key in _unpack(raw, self.lane).keys:
+                found[key].append(word)
         return found
 
     def without(self, record_keys: Collection[int]) -> Run:
         """Return the run without some records."""
-        places = [place for place, key in enumerate(self.keys) if key not in record_keys]
-        moved = {place: new for new, place in enumerate(places)}
+        kept = [(key, rev) for key, rev in zip(self.keys, self.revs, strict=True) if key not in record_keys]
+        keys, revs = [key for key, _ in kept], [rev for _, rev in kept]
+        lane, unit = _lane(keys), self.lane + _FACTS
         words: dict[str, bytes] = {}
         for word, raw in self.words.items():
-            kept = [(moved[p], count) for p, count in zip(raw[::2], raw[1::2], strict=True) if p in moved]
-            if kept:
-                words[word] = bytes(byte for pair in kept for byte in pair)
-        return Run(
-            [self.keys[place] for place in places],
-            [self.revs[place] for place in places],
-            bytes(self.sizes[place] for place in places),
-            words,
-        )
+            left = b"".join(
+                key.to_bytes(lane, "little") + raw[at * unit + self.lane : (at + 1) * unit]
+                for at, key in enumerate(_unpack(raw, self.lane).keys)
+                if key not in record_keys
+            )
+            if left:
+                words[word] = left
+        return Run(keys, revs, words)
 
     def pack(self) -> bytes:
         """Return the run as stored."""
-        return msgspec.msgpack.encode((self.keys, self.revs, self.sizes, self.words))
+        return msgspec.msgpack.encode((self.keys, self.revs, self.words))
+
+
+def _lane(keys: Sequence[int]) -> int:
+    """Return how many bytes the keys of a run take in its postings."""
+    return 4 if not keys or keys[-1] < _SPAN else 8
+
+
+def _unpack(raw: bytes, lane: int) -> Postings:
+    """Return the postings of a word from the bytes of runs."""
+    unit = lane + _FACTS
+    if len(raw) == unit:
+        key = int.from_bytes(raw[:lane], "little")
+        return Postings([key], raw[lane + 2 :], raw[lane : lane + 1], raw[lane + 1 : lane + 2])
+    lanes = bytearray(len(raw) // unit * lane)
+    for place in range(lane):
+        lanes[place::lane] = raw[place::unit]
+    keys = array("I" if lane == 4 else "Q")
+    keys.frombytes(lanes)
+    if sys.byteorder == "big":
+        keys.byteswap()
+    return Postings(keys.tolist(), raw[lane + 2 :: unit], raw[lane::unit], raw[lane + 1 :: unit])
 
 
 class RunSet:
     """Some runs, the oldest first; of each record the newest of them counts."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = runs
-        self.newest = {key: run for run in runs for key in run.keys}
-        self.keys = frozenset(self.newest)
-        self.first = min(self.keys, default=_ABOVE_KEYS)
-        self._are_apart = len(self.newest) == sum(len(run.keys) for run in runs)
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self.runs: list[Run] = []
+        self.newest: dict[int, Run] = {}
+        self.is_ordered = True  # the keys of each are above those of the one before
+        self._are_apart = True
+        self._last = -1
+        self._lane = 0  # bytes of a key, -1 if they differ
+        for run in runs:
+            self.add(run)
+
+    def add(self, run: Run) -> None:
+        """Add a newer run."""
+        if run.keys:
+            self.is_ordered &= self._last < run.keys[0]
+            self._last = max(self._last, run.keys[-1])
+            self._lane = run.lane if self._lane in (0, run.lane) else -1
+        before = len(self.newest)
+        self.newest.update(dict.fromkeys(run.keys, run))
+        self._are_apart &= len(self.newest) == before + len(run.keys)
+        self.runs.append(run)
+
+    @cached_property
+    def keys(self) -> frozenset[int]:
+        """The keys of all records, once the last run is added."""
+        return frozenset(self.newest)
+
+    @cached_property
+    def first(self) -> int:
+        """The lowest key."""
+        return min(self.newest, default=_ABOVE_KEYS)
 
     def find(self, word: str) -> Postings:
         """Return the records that have a word, in the order of the runs."""
-        keys: list[int] = []
-        counts: list[bytes] = []
-        sizes: list[bytes] = []
-        for run in self.runs:
-            raw = run.words.get(word)
-            if raw is None:
-                continue
-            places = raw[::2]
-            keys += map(run.keys.__getitem__, places)
-            counts.append(raw[1::2])
-            sizes.append(places.translate(run.size_table))
-        found = Postings(keys, b"".join(counts), b"".join(sizes))
-        return found if self._are_apart or not keys else self._leave_old(word, found)
+        return self.unpack(word, [raw for run in self.runs if (raw := run.words.get(word))])
+
+    def unpack(self, word: str, raws: Sequence[bytes]) -> Postings:
+        """Return the records that have a word, given its bytes in each run that has it."""
+        if not raws:
+            return NONE
+        if self._lane > 0:
+            found = _unpack(b"".join(raws), self._lane)
+        else:
+            having = (run for run in self.runs if word in run.words)
+            found = join_postings([_unpack(run.words[word], run.lane) for run in having])
+        return found if self._are_apart else self._leave_old(word, found)
 
     def _leave_old(self, word: str, found: Postings) -> Postings:
         """Return postings without those of older versions."""
-        of = chain.from_iterable(repeat(run, len(run.words.get(word, b"")) // 2) for run in self.runs)
+        of = chain.from_iterable(
+            repeat(run, len(run.words.get(word, b"")) // (run.lane + _FACTS)) for run in self.runs
+        )
         return found.select([self.newest[key] is run for key, run in zip(found.keys, of, strict=True)])
 
 
-def make_run(records: Sequence[tuple[int, int, Mapping[str, int], int]]) -> Run:
-    """Make a run of records: key, rev, the counts of their words, and their length in words."""
+class _Facts(dict[int, bytes]):
+    """The bytes of neighbours and count by the code of a word, of which there are not many."""
+
+    def __missing__(self, code: int) -> bytes:
+        made = self[code] = bytes((code & 255, min(code >> 8, MAX_COUNT)))
+        return made
+
+
+def make_run(records: Sequence[tuple[int, int, Words | None]]) -> Run:
+    """Make a run of records: key, rev, and words; None for those that are gone."""
+    records = sorted(records, key=lambda record: record[0])
+    keys = [key for key, _, _ in records]
+    lane, facts = _lane(keys), _Facts()
     words: dict[str, bytes] = {}
-    for place, (_, _, counts, _) in enumerate(records):
-        pairs = _pairs(place)
-        before = map(words.get, counts, repeat(b""))
-        added = map(pairs.__getitem__, map(min, counts.values(), repeat(MAX_COUNT)))
-        words.update(zip(counts, map(add, before, added), strict=True))
-    return Run(
-        [record[0] for record in records],
-        [record[1] for record in records],
-        bytes(encode_length(record[3]) for record in records),
-        words,
-    )
-
-
-@lru_cache(maxsize=256)
-def _pairs(place: int) -> list[bytes]:
-    """Return what stands for a record that has a word, by how often it has it."""
-    return [bytes((place, count)) for count in range(MAX_COUNT + 1)]
+    for key, _, found in records:
+        if found is None:
+            continue
+        start = key.to_bytes(lane, "little") + bytes((encode_length(found.size),))
+        added = map(start.__add__, map(facts.__getitem__, found.codes.values()))
+        before = map(words.get, found.codes, repeat(b""))
+        words.update(zip(found.codes, map(add, before, added), strict=True))
+    return Run(keys, [rev for _, rev, _ in records], words)
 
 
 def unpack_run(raw: bytes) -> Run:
     """Return a run from its bytes."""
     try:
-        keys, revs, sizes, words = _decode(raw)
-        if not len(keys) == len(revs) == len(sizes):
+        run = Run(*_decode(raw))
+        unit = run.lane + _FACTS
+        if len(run.keys) != len(run.revs):
             raise ValueError("its columns differ in length")
-        most: Any = max((max(found[::2], default=0) for found in words.values()), default=0)
-        if most >= max(len(keys), 1) or any(len(found) % 2 for found in words.values()):
+        if any(not found or len(found) % unit for found in run.words.values()):
+            raise ValueError("the postings of a word are cut")
+        if run.words and not set(run.keys).issuperset(_unpack(b"".join(run.words.values()), run.lane).keys):
             raise ValueError("a word is of a record that it does not have")
+        if not all(one < other for one, other in pairwise(run.keys)):
+            raise ValueError("its records are not in order")
     except (msgspec.DecodeError, ValueError) as error:
         hint = "`dgent doctor --deep --fix` builds the index anew"
         raise Corrupt(f"a run of a text index is damaged: {error}", hint=hint) from None
-    return Run(keys, revs, sizes, words)
+    return run

@@ -11,7 +11,6 @@ half a million words; longer texts count as that long.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 
 K1 = 0.9  # how soon further occurrences of a word add little
@@ -19,28 +18,6 @@ B = 0.4  # how much long texts lose, from 0 to 1
 
 _EXACT = 32
 _STEPS = 16
-
-
-def weigh_fields(
-    fields: Mapping[str, Mapping[str, int]], weights: Mapping[str, int]
-) -> tuple[dict[str, int], int]:
-    """Return the counts of a record's words and its length, each field counted `weights[field]` times."""
-    counts: dict[str, int] = {}
-    # The largest first, since it is copied at once and the others one by one.
-    for name, found in sorted(fields.items(), key=_size, reverse=True):
-        weight = weights[name]
-        if counts:
-            for word, count in found.items():
-                counts[word] = counts.get(word, 0) + count * weight
-        elif weight == 1:
-            counts = dict(found)
-        else:
-            counts = {word: count * weight for word, count in found.items()}
-    return counts, sum(counts.values())
-
-
-def _size(field: tuple[str, Mapping[str, int]]) -> int:
-    return len(field[1])
 
 
 def encode_length(words: int) -> int:

@@ -20,6 +20,7 @@ MAX_TEXT = 10_000  # characters of a search that are read
 MAX_WORDS = 64  # different words and prefixes
 MAX_PHRASES = 8  # the words of further phrases are searched for, not their order
 MAX_STEPS = 32  # words of a phrase
+_SHORT = 1_000  # characters of a search that is remembered
 
 _QUOTED = re.compile('"([^"]*+)"|\u201c([^\u201c\u201d]*+)\u201d|\u00ab([^\u00ab\u00bb]*+)\u00bb')
 
@@ -90,6 +91,11 @@ def parse_search(text: str, language: Language = "english") -> Wanted:
     Stop words are left out if others remain; with no language there are none. Beyond the limits of this
     module what comes first counts, and `cut` is true.
     """
+    known = len(text) <= _SHORT and language in ("english", None)
+    return _parse_known(text, language) if known else _parse(text, language)
+
+
+def _parse(text: str, language: Language) -> Wanted:
     cut = len(text) > MAX_TEXT
     text = text[:MAX_TEXT]
     found: dict[str | Prefix, bool] = {}
@@ -114,6 +120,9 @@ def parse_search(text: str, language: Language = "english") -> Wanted:
         phrases=tuple(phrases)[:MAX_PHRASES],
         cut=cut,
     )
+
+
+_parse_known = lru_cache(maxsize=64)(_parse)  # one text is parsed for finding, and again for the passages
 
 
 class PhraseFinder:

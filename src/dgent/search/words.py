@@ -25,14 +25,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple, TypeVar
+from zlib import crc32
 
 from dgent.errors import InputError
 from dgent.search.stem import stem
 
-TOKENIZER: Final = "words-2"
+TOKENIZER: Final = "words-3"
 """Names these rules, and the form of pages, in a declaration; an index built by others is rebuilt."""
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ MAX_JOINED = 16  # words of a compound; a longer one is taken for several
 # What one word is made from is remembered: most words of a text are among a few thousand.
 _MAX_KNOWN = 1 << 16
 _MAX_KNOWN_CHARACTERS = 48
+_BATCH = 2_000  # chunks that are counted at once
 _LONG = 1 << 20  # characters; the words of a longer text are not listed all at once
 
 # Normalizing sorts the marks on a letter one by one: without a bound, a megabyte of marks would take hours.
@@ -153,6 +155,7 @@ class _Reader:
         self.words = _Cache(self._words)
         self.terms = _Cache(self._terms)
         self.sequences = _Cache(self._sequence)
+        self.coded = _Cache(self._code)
 
     def _words(self, chunk: str) -> Iterator[Word]:
         """Yield the words of a chunk, as of a text that begins where the chunk does."""
@@ -175,6 +178,13 @@ class _Reader:
             return _pair_terms(chunk)
         return (self._stem_form(form) for form, *_, role in _pieces(chunk) if role != "whole")
 
+    def _code(self, chunk: str) -> Iterator[tuple[str, int]]:
+        """Yield the terms of a chunk with their bits; those of compounds as a whole have none."""
+        if _IS_PAIRED(chunk):
+            return ((term, _bits(term)) for term in _pair_terms(chunk))
+        terms = ((self._stem_form(form), role) for form, *_, role in _pieces(chunk))
+        return ((term, _NO_BITS if role == "whole" else _bits(term)) for term, role in terms)
+
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _stem_latin(form: str) -> str:
@@ -188,6 +198,74 @@ def count_words(text: str, language: Language = "english") -> Counter[str]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
     terms = _reader(language).terms
     return Counter(chain.from_iterable(map(terms.__getitem__, _chunks(text))))
+
+
+def add_words(codes: dict[str, int], text: str, weight: int = 1, language: Language = "english") -> int:
+    """Add the words of a text to the codes of a record's words, and return how many there are.
+
+    The code of a word is 256 times how often it occurs, each time counted by its weight, and its neighbours:
+    a bit for each word that follows it somewhere, and one for each that it follows, as `after_bit` and
+    `before_bit` say. Two words stand nowhere side by side if these bits lack.
+    """
+    coded, chunks = _reader(language).coded.__getitem__, iter(_chunks(text))
+    count, more = 0, weight << 8
+    last: tuple[str, int] | None = None
+    while some := [*islice(chunks, _BATCH)]:
+        found = [*chain.from_iterable(map(coded, some))]
+        count += len(found)
+        wholes = [word for word, bits in found if bits == _NO_BITS]
+        if wholes:
+            for word in wholes:
+                codes[word] = codes.get(word, 0) + more
+            found = [each for each in found if each[1] != _NO_BITS]
+        if last is not None:
+            found.insert(0, last)
+            codes[last[0]] -= more
+        if found:
+            last = found[-1]
+            _add_in_order(codes, found, more)
+    return count * weight
+
+
+def _add_in_order(codes: dict[str, int], found: Sequence[tuple[str, int]], more: int) -> None:
+    """Add words that stand one after the other, with their bits."""
+    words, bits = zip(*found, strict=True)
+    # As one number: each byte takes the lower bits of the next one, and the upper ones of the one before.
+    joint = int.from_bytes(bytes(bits), "little")
+    lower = _repeat(len(bits)) * _AFTER
+    beside = (joint >> 8 & lower | joint << 8 & lower << 4).to_bytes(len(bits) + 1, "little")
+    known = codes.get
+    for word, near in zip(words, beside, strict=False):
+        codes[word] = (known(word, 0) | near) + more
+
+
+def after_bit(term: str) -> int:
+    """Return the bit of a word that has this one after it."""
+    return _bits(term) & _AFTER
+
+
+def before_bit(term: str) -> int:
+    """Return the bit of a word that has this one before it."""
+    return _bits(term) & ~_AFTER
+
+
+def _bits(term: str) -> int:
+    """Return the bits of a word: one of the lower four as a word after others, one of the upper as before."""
+    hashed = crc32(term.encode())
+    return 1 << hashed % 4 | 16 << (hashed >> 2) % 4
+
+
+ANY = 255
+"""The neighbours of a word of which they are not known."""
+
+_NO_BITS = 256
+_AFTER = 15
+
+
+@lru_cache(maxsize=256)
+def _repeat(count: int) -> int:
+    """Return a number of so many bytes that are 1."""
+    return int.from_bytes(b"\1" * count, "little")
 
 
 def join_words(text: str, language: Language = "english") -> str:

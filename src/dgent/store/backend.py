@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
 import msgspec
 
@@ -255,13 +256,42 @@ class Declaration(msgspec.Struct, frozen=True):
     embed: tuple[str, ...] = ()  # paths of texts that a model embeds, as soon as there is one
 
 
+class LazyTexts(Sequence[str]):
+    """Texts that are listed when somebody looks: hardly anybody looks at the passages of all hits."""
+
+    def __init__(self, find: Callable[[], list[str]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return self._find()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        return self._texts[place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._texts == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._texts)
+
+
 class Found(msgspec.Struct, frozen=True):
     """A record that a search found, its score, the part of each word in that, and the texts it searched."""
 
     datum: Datum
     score: float
     parts: dict[str, float]
-    texts: list[str]
+    texts: Sequence[str]
 
 
 class SearchPage(msgspec.Struct, frozen=True):

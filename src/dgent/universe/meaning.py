@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from dgent.store.backend import (
     EmbeddedSchema,
     Found,
     FoundVector,
+    LazyTexts,
     OwnVersions,
     SearchPage,
     View,
@@ -153,7 +155,7 @@ def _join(words: SearchPage, near: _Near, asked: Search, limit: int) -> SearchPa
     for id in best:
         found = by_words.get(id)
         if found is None:
-            texts = _texts(near.schemas, by_meaning[id], asked.view)
+            texts = LazyTexts(partial(_texts, near.schemas, by_meaning[id], asked.view))
             found = Found(by_meaning[id].datum, 0.0, {}, texts)
         items.append(_rescore(found, scores[id]))
     return msgspec.structs.replace(words, items=items, building=words.building or not complete)

@@ -57,17 +57,22 @@ class RoomTexts:
 
         Returns texts that count instead of the stored ones. The universe is one that shows everything.
         """
+        rooms = [*_rooms_of(schemas)]
+        if not rooms:
+            return NONE_OWN
+        now = None
+        if universe.degraded is None:
+            now = getattr(universe.backend, "epoch", b""), await universe.seq()
         found: dict[str, Datum | None] = {}
-        now: tuple[bytes, int] | None = None
-        for name in _rooms_of(schemas):
-            if now is None and universe.degraded is None:
-                now = getattr(universe.backend, "epoch", b""), await universe.seq()
-            found |= await self._prepare(universe, builds, name, now)
+        for name in rooms:
+            if now is None or self._fresh.get(name) != (now, NONE_OWN):
+                found |= await self._prepare(universe, builds, name, now)
         return found
 
     async def _prepare(
         self, universe: Universe, builds: IndexBuilds, name: str, now: tuple[bytes, int] | None
     ) -> OwnVersions:
+        """Make a room ready, as of the newest commit; None if the store is unavailable."""
         room = load_room(name)
         own = self._handle(universe, name, room)
         if now is None or universe.degraded is not None:
@@ -76,8 +81,6 @@ class RoomTexts:
             except Unavailable:
                 return NONE_OWN  # the local copy lacks parts of what they are made from
         known, pending = self._fresh.get(name, (None, NONE_OWN))
-        if known == now and not pending:
-            return pending
         if name not in self._declared:
             await self._declare(universe, own, builds, room)
             self._declared.add(name)

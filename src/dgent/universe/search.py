@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,23 +31,24 @@ class RecordHit(Generic[T]):
     """
 
     def __init__(
-        self,
-        record: Crystal[T] | Datum,
-        score: float,
-        parts: dict[str, float],
-        texts: Sequence[str],
-        wanted: Wanted,
+        self, found: Found, score: float, parts: dict[str, float], contracts: Contracts, wanted: Wanted
     ) -> None:
-        self.record, self.score, self.parts = record, score, parts
-        self._texts, self._wanted = texts, wanted
+        self.score, self.parts = score, parts
+        self._found, self._contracts, self._wanted = found, contracts, wanted
 
     def __repr__(self) -> str:
         return f"RecordHit(id={self.id!r}, score={self.score:.3f}, snippet={self.snippet!r})"
 
+    # The typed value and the passage are made when somebody looks: both take as long as finding the record.
+
+    @cached_property
+    def record(self) -> Crystal[T] | Datum:
+        """The record as a typed value, or raw where this program cannot read it."""
+        return self._contracts.lenient(self._found.datum)
+
     @cached_property
     def _passage(self) -> Snippet:
-        # Made when somebody looks: that takes longer than finding the record.
-        found = (make_snippet(text, self._wanted) for text in self._texts)
+        found = (make_snippet(text, self._wanted) for text in self._found.texts)
         return max(found, key=lambda each: len(each.marks), default=Snippet(""))
 
     @property
@@ -63,7 +64,7 @@ class RecordHit(Generic[T]):
     @property
     def id(self) -> str:
         """The id of the record."""
-        return self.record.id
+        return self._found.datum.id
 
     @property
     def datum(self) -> Datum:
@@ -131,14 +132,14 @@ def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
     created_us = clock.to_us(datum.created_at)
     schema = contracts.by_name(datum.schema)
     if datum.schema is None:
-        words = count_record(((EVERY, 1),), "", datum.data, created_us).counts
+        words = count_record(((EVERY, 1),), "", datum.data, created_us).codes
     elif schema is None or not schema.text or schema.thread is not None:
         return True  # in a thread it may be a hit by the words of others
     else:
         data = datum.data if datum.schema_version == schema.version else contracts.upgrade(datum)
         if data is None:
             return True
-        words = count_record(tuple(schema.text.items()), date_source(schema), data, created_us).counts
+        words = count_record(tuple(schema.text.items()), date_source(schema), data, created_us).codes
     if any(word in words for word in wanted.words):
         return True
     return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)
@@ -156,4 +157,4 @@ def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
 def _make_hit(contracts: Contracts, wanted: Wanted, found: Found, best: float) -> RecordHit[Any]:
     parts = {word: part / best for word, part in found.parts.items()} if best else {}
     score = found.score / best if best else 1.0  # all are as good as the best one
-    return RecordHit(contracts.lenient(found.datum), score, parts, found.texts, wanted)
+    return RecordHit(found, score, parts, contracts, wanted)

@@ -249,6 +249,8 @@ class KernelBackend(ABC):
 
         if threaded:
             hits = rank_in_threads(found, wanted, fits, query.allow, limit)
+        elif not query.narrows:
+            hits = islice(found.rank(wanted, limit), limit)
         else:
             hits = islice((hit for hit in found.rank(wanted, limit) if fits(hit.datum)), limit)
         items = [Found(hit.datum, hit.score, hit.parts, found.texts(hit.datum)) for hit in hits]

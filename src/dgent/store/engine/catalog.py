@@ -254,6 +254,17 @@ def find_texts(state: SchemaState) -> SchemaState:
     )
 
 
+def renew_texts(state: SchemaState) -> SchemaState:
+    """Return a schema whose texts are to be indexed anew, if another way of it made its index.
+
+    As for `find_texts`, that is another state than the stored one until `fill` stores it.
+    """
+    if not state.text or state.tokenizer == TOKENIZER:
+        return state
+    left = state.ready - {TEXT}
+    return msgspec.structs.replace(state, tokenizer=TOKENIZER, ready=left, fill=(T_MIN, 0), stale=True)
+
+
 def _texts(declared: SchemaState | Declaration) -> dict[str, Any]:
     """Return the facts that decide the words of a record."""
     return {"text": declared.text, "tokenizer": declared.tokenizer, "dates": declared.dates}

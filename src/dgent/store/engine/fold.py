@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -19,10 +20,18 @@ from dgent.errors import Corrupt
 from dgent.search import postings
 from dgent.search.postings import Postings
 from dgent.search.record import Words
-from dgent.search.run import MAX_COUNT, Run, RunSet, make_run
+from dgent.search.run import Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
-from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, find_waiting_entry, text_index
+from dgent.store.engine.catalog import (
+    T_MIN,
+    TEXT,
+    Entry,
+    SchemaState,
+    find_waiting_entry,
+    renew_texts,
+    text_index,
+)
 from dgent.store.engine.kernel import Reading, TextDoc, Writing
 from dgent.store.engine.read import version
 from dgent.store.engine.row import Row
@@ -46,6 +55,8 @@ RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
 MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
 MERGE_BYTES = 16_000_000  # or those that have so many bytes
+READ_RUNS = 8  # so many runs are read in one step of a merge
+PLAN_RECORDS = 128  # of so many changed records it is worked out in one step which words they lose
 MERGE_WORDS = 400  # the pages of so many words are changed in one write
 MERGE_POSTINGS = 10_000  # or those that so many records are added to
 DOCS = 2_000  # so many records are noted in one write as being in the pages
@@ -90,7 +101,7 @@ def write_run(
 ) -> tuple[bytes, Run]:
     """Write the versions of some records as a run, so that they wait no longer; return the run."""
     known = kernel.text_docs(index.index, waiting)
-    records: list[tuple[int, int, Mapping[str, int], int]] = []
+    records: list[tuple[int, int, Words | None]] = []
     docs: list[tuple[int, int, TextDoc]] = []
     entries: list[Entry] = []
     size = stats.size
@@ -99,10 +110,10 @@ def write_run(
         if left < 0:
             break
         words = index.words(row, view)
-        left -= 0 if words is None else max(words.size, len(words.counts))
+        left -= 0 if words is None else max(words.size, len(words.codes))
         old = known.get(record_key, TextDoc(0, 0, 0, None))
         rev, length = (0, 0) if words is None else (row.rev, words.size)
-        records.append((record_key, rev, {} if words is None else words.counts, length))
+        records.append((record_key, rev, words))
         docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
         size += length - old.size
         entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
@@ -130,32 +141,91 @@ def _write_stats(kernel: Writing, index: TextIndex, stats: TextStats) -> None:
 
 
 class _Merge:
-    """A merge of runs: all their words, and those that records lose in the pages."""
+    """A merge of runs, worked out in steps: their words, and those that records lose in the pages."""
 
-    def __init__(self, runs: RunSet, lost: dict[str, list[int]], unknown: Collection[int]) -> None:
-        self.runs, self.lost = runs, lost
-        self.unknown = unknown  # records whose words in the pages nobody can tell
-        self._words = sorted(set(lost).union(*(run.words for run in runs.runs)))
+    def __init__(self, numbers: range) -> None:
+        self.unread = numbers  # runs that are still to be read
+        self.runs = RunSet()
+        self.lost: dict[str, list[int]] = {}
+        self._raws: dict[str, list[bytes]] = {}
+
+    def read(self, index: TextIndex, known: Mapping[bytes, Run]) -> None:
+        """Read the next runs."""
+        raws = self._raws
+        for run in index.runs(self.unread[:READ_RUNS], known):
+            self.runs.add(run)
+            for word, raw in run.words.items():
+                if word in raws:
+                    raws[word].append(raw)
+                else:
+                    raws[word] = [raw]
+        self.unread = self.unread[READ_RUNS:]
+
+    @cached_property
+    def unplanned(self) -> list[int]:
+        """Records of which it is not known yet what the pages have; of first versions there is nothing."""
+        return [key for key, run in self.runs.newest.items() if run.revs[run.places[key]] != 1]
+
+    def plan(self, kernel: Writing, index: TextIndex, view: View) -> set[int]:
+        """Find out what some more records lose; return those of which nobody can tell."""
+        docs = kernel.text_docs(index.index, self.unplanned[:PLAN_RECORDS])
+        del self.unplanned[:PLAN_RECORDS]
+        unknown: set[int] = set()
+        for key, doc in docs.items():
+            run = self.runs.newest[key]
+            if doc.page_rev in (0, run.revs[run.places[key]]):  # not in the pages, or noted as merged already
+                continue
+            words = _page_words(kernel, index, key, doc, view)
+            if words is None:
+                unknown.add(key)
+            else:
+                for word in set(words).difference(run.by_record[key]):
+                    self.lost.setdefault(word, []).append(key)
+        return unknown
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return sorted(self._raws.keys() | self.lost.keys())
 
     def next_words(self, done: str) -> Iterator[str]:
         """Yield the words to merge after the last one that was."""
         return islice(self._words, bisect_right(self._words, done), None)
 
+    def find(self, word: str) -> Postings:
+        """Return the records that have a word."""
+        return self.runs.unpack(word, self._raws.get(word, ()))
+
 
 def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) -> None:
-    """Merge the next words of some runs into their pages, or end the merge after the last one."""
+    """Work out a merge of some runs, merge its next words into their pages, or end it after the last one."""
     kernel = ledger.kernel
     until = stats.merging or stats.last_run
     name = index.index, until, stats.erased
     merge = ledger.merges.get(name)
+    # One that was begun, and is not known here, is worked out at once: nobody may be there for the next step.
+    at_once = merge is None and bool(stats.merging)
     if merge is None:
-        runs = index.runs(range(stats.merged + 1, until + 1), ledger.runs)
-        merge = _plan_merge(kernel, index, runs, view)
-        # Not kept before they are gone from the pages: this write may yet be undone.
-        ledger.merges, ledger.runs = {} if merge.unknown else {name: merge}, {}
-        if merge.unknown:
-            _forget_pages(kernel, index, merge.unknown)
-            stats = stats._replace(done="")
+        merge = _Merge(range(stats.merged + 1, until + 1))
+        ledger.merges = {name: merge}
+        _write_stats(kernel, index, stats._replace(merging=until))
+    while merge.unread:
+        merge.read(index, ledger.runs)
+        if not merge.unread:
+            ledger.runs = {}
+        if not at_once:
+            return
+    unknown: set[int] = set()
+    while merge.unplanned:
+        unknown |= merge.plan(kernel, index, view)
+        if unknown and not (at_once and merge.unplanned):
+            # Not kept before they are gone from the pages: this write may yet be undone.
+            ledger.merges = {}
+            _forget_pages(kernel, index, unknown)
+            stats = stats._replace(merging=until, done="")
+            _write_stats(kernel, index, stats)
+            return
+        if not at_once:
+            return
     done = stats.done if stats.done >= END else _merge_words(kernel, index.index, merge, stats.done)
     if done < END:
         _write_stats(kernel, index, stats._replace(merging=until, done=done))
@@ -176,12 +246,12 @@ def _merge_words(kernel: Writing, index: int, merge: _Merge, done: str) -> str:
     count = 0
     last = END
     for word in islice(merge.next_words(done), MERGE_WORDS):
-        found = merge.runs.find(word)
-        if word not in merge.lost and found.is_ordered:
+        found = merge.find(word)
+        if word not in merge.lost and (merge.runs.is_ordered or found.is_ordered):
             added[word.encode()] = found
         else:
             changes: postings.Changes = dict.fromkeys(merge.lost.get(word, ()))
-            changes |= {key: (count, size) for key, count, size in zip(*found, strict=True)}
+            changes |= found.to_changes()
             changed[word.encode()] = dict(sorted(changes.items()))
         last = word
         count += len(found.keys)
@@ -201,28 +271,6 @@ def _forget_pages(kernel: Writing, index: TextIndex, record_keys: Collection[int
     )
 
 
-def _plan_merge(kernel: Writing, index: TextIndex, runs: Sequence[Run], view: View) -> _Merge:
-    merged = RunSet(runs)
-    newest = merged.newest
-    # Of first versions nothing older is in the pages.
-    docs = kernel.text_docs(
-        index.index, [key for key, run in newest.items() if run.revs[run.places[key]] != 1]
-    )
-    lost: dict[str, list[int]] = {}
-    unknown: set[int] = set()
-    for key, doc in docs.items():
-        run = newest[key]
-        if doc.page_rev in (0, run.revs[run.places[key]]):  # not in the pages, or noted as merged already
-            continue
-        words = _page_words(kernel, index, key, doc, view)
-        if words is None:
-            unknown.add(key)
-        else:
-            for word in set(words).difference(run.by_record[key]):
-                lost.setdefault(word, []).append(key)
-    return _Merge(merged, lost, unknown)
-
-
 def _page_words(
     kernel: Reading, index: TextIndex, record_key: int, doc: TextDoc, view: View
 ) -> Collection[str] | None:
@@ -232,7 +280,7 @@ def _page_words(
     row = kernel.row(record_key)
     before = row if row is None or doc.page_rev == row.rev else version(kernel, row, doc.page_rev)
     found = None if before is None else index.words(before, view)
-    return None if found is None else found.counts.keys()
+    return None if found is None else found.codes.keys()
 
 
 def _note_merged(kernel: Writing, index: TextIndex, merge: _Merge, done: int) -> int:
@@ -269,7 +317,7 @@ def _append_to_pages(
         if page is None or (at is not None and at.until is None and page.keys[-1] < key):
             made += [(index, word, *postings.pack(each)) for each in postings.extend(page, found)]
         else:
-            others[word] = {key: (count, size) for key, count, size in zip(*found, strict=True)}
+            others[word] = found.to_changes()
     kernel.put_text_pages(made)
     return others
 
@@ -318,7 +366,7 @@ def save_words(kernel: Writing, state: SchemaState, head: Row) -> None:
         return
     found = index.words(head, STORED)
     if found is not None:
-        raw = msgspec.msgpack.encode(list(found.counts))
+        raw = msgspec.msgpack.encode(list(found.codes))
         kernel.put_text_docs([(index.index, head.record_key, doc._replace(words=raw))])
 
 
@@ -326,6 +374,9 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
     """Remove every trace of some records from the text index of their schema."""
     index = open_index(kernel, state)
     if index is None:
+        return
+    if renew_texts(state) is not state:
+        drop_index(kernel, state)  # its pages may have another form
         return
     waiting = find_waiting(kernel, index.index, None)
     kernel.remove_entries(
@@ -341,13 +392,13 @@ def erase_texts(kernel: Writing, state: SchemaState, record_keys: Set[int]) -> N
             kernel.put_text_pages([(index.index, run_name(number), 0, run.without(record_keys).pack())])
     purge(kernel, index.index, record_keys)
     known = kernel.text_docs(index.index, record_keys)
-    if known:
-        count = stats.records - _count_there(known.values())
-        size = stats.size - sum(doc.size for doc in known.values())
-        done = stats.done[:1] if stats.done >= END else stats.done  # the runs are shorter now
-        stats = stats._replace(records=count, size=size, erased=stats.erased + 1, done=done)
-        _write_stats(kernel, index, stats)
-        kernel.drop_text_docs([(index.index, record_key) for record_key in known])
+    count = stats.records - _count_there(known.values())
+    size = stats.size - sum(doc.size for doc in known.values())
+    done = stats.done[:1] if stats.done >= END else stats.done  # the runs are shorter now
+    # Counted even if nothing was there: searches keep what an index is behind on until its counts change.
+    stats = stats._replace(records=count, size=size, erased=stats.erased + 1, done=done)
+    _write_stats(kernel, index, stats)
+    kernel.drop_text_docs([(index.index, record_key) for record_key in known])
 
 
 def purge(kernel: Writing, index: int, record_keys: Collection[int]) -> None:
@@ -406,23 +457,25 @@ def _sum_up_index(reading: Reading, index: TextIndex, runs: Sequence[Run]) -> Co
     sums: Counter[int] = Counter()
     for word, first, raw in reading.text_pages(index.index, FIRST_WORD, b"\xff"):
         page = postings.unpack(first, raw)
-        for key, count, size in zip(page.keys, page.counts, page.sizes, strict=True):
+        for key, *posting in zip(*page, strict=True):
             if key not in newest:
-                sums[key] += _fingerprint(word, count, size)
+                sums[key] += _fingerprint(word, *posting)
     for run in runs:
-        for text, key, count, size in run:
+        for text, key, *posting in run:
             if newest[key] is run:
-                sums[key] += _fingerprint(text.encode(), count, size)
+                sums[key] += _fingerprint(text.encode(), *posting)
     return sums
 
 
 def _sum_up_words(words: Words) -> int:
     size = encode_length(words.size)
-    return sum(_fingerprint(word.encode(), min(n, MAX_COUNT), size) for word, n in words.counts.items())
+    return sum(
+        _fingerprint(word.encode(), words.count(word), size, code & 255) for word, code in words.codes.items()
+    )
 
 
-def _fingerprint(word: bytes, count: int, size: int) -> int:
-    return crc32(word) * 65_536 + count * 256 + size + 1
+def _fingerprint(word: bytes, count: int, size: int, near: int) -> int:
+    return (crc32(word) << 24) + (near << 16) + (count << 8) + size + 1
 
 
 def mend(ledger: Ledger, schema: str, wrong: set[int] | None) -> None:
@@ -432,12 +485,17 @@ def mend(ledger: Ledger, schema: str, wrong: set[int] | None) -> None:
     state = kernel.state(schema)
     if state is None or open_index(kernel, state) is None:
         return
-    if wrong is None:
-        while kernel.drop_indexes(state.number, lambda name: name != text_index(state), STALE_BATCH):
-            pass
-        left = state.ready - {TEXT}
-        kernel.set_state(msgspec.structs.replace(state, ready=left, fill=(T_MIN, 0)))
+    if wrong is None or renew_texts(state) is not state:
+        drop_index(kernel, state)
         return
     erase_texts(kernel, state, wrong)
     rows = [row for row in map(kernel.row, sorted(wrong)) if row is not None]
     kernel.add_entries([entry for row in rows for entry in ledger.note_change(None, row)])
+
+
+def drop_index(kernel: Writing, state: SchemaState) -> None:
+    """Drop a text index, and have all records indexed again."""
+    while kernel.drop_indexes(state.number, lambda name: name != text_index(state), STALE_BATCH):
+        pass
+    left = state.ready - {TEXT}
+    kernel.set_state(msgspec.structs.replace(renew_texts(state), ready=left, fill=(T_MIN, 0)))

@@ -22,6 +22,7 @@ from dgent.store.engine.catalog import (
     high,
     is_declared,
     pack_keys,
+    renew_texts,
     require_state,
     text_index,
 )
@@ -178,7 +179,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
     state = kernel.state(schema)
     if state is None:
         return False
-    found = find_texts(state)
+    found = renew_texts(find_texts(state))
     if found is not state:
         kernel.set_state(found)
         kernel.make_index(text_index(found))

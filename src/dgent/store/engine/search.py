@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from operator import add
 from typing import NamedTuple
 
 from dgent.model.datum import Datum
-from dgent.search.postings import Postings, unpack_all
+from dgent.search.postings import Postings, make_postings, unpack_all
 from dgent.search.rank import Ranked, Ranking
-from dgent.search.record import Words
-from dgent.search.run import MAX_COUNT, Run, RunSet
+from dgent.search.record import MAX_COUNT, Words
+from dgent.search.run import Run, RunSet
 from dgent.search.score import encode_length, norms
 from dgent.search.wanted import Prefix, Wanted, has_phrases
-from dgent.store.backend import View
-from dgent.store.engine.catalog import TEXT
+from dgent.search.words import ANY, after_bit, before_bit
+from dgent.store.backend import LazyTexts, View
+from dgent.store.engine.catalog import TEXT, SchemaState
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
 from dgent.store.engine.override import NO_OVERRIDES, Overrides
-from dgent.store.engine.row import datum_of
-from dgent.store.engine.text import NO_INDEX, TextIndex, TextStats, find_unfilled, find_waiting
-
-Kept = dict[tuple[int, ...], Words | Run | RunSet]
-"""Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus."""
+from dgent.store.engine.row import Row, datum_of
+from dgent.store.engine.text import (
+    NO_INDEX,
+    TextIndex,
+    TextStats,
+    WaitingRecord,
+    find_unfilled,
+    find_waiting,
+    texts_of,
+)
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 _MOST_KEPT = 4 * MANY_WAITING
@@ -30,6 +37,7 @@ _SHORT_WAITING = 64  # a short search looks at fewer records, and reads at most 
 _SHORT_PAGES = 24
 _SHIFTED = tuple(count << 8 for count in range(256))
 _ROWS = 256  # that are read at once
+_FEW_ROWS = 32  # that are read at first, if some of them may lack a phrase
 _MORE = 16
 
 
@@ -42,33 +50,69 @@ class TextHit(NamedTuple):
     parts: dict[str, float]
 
 
-class _Source:
-    """One of the indexes that are searched: what waits for it, and its runs.
+class _Behind(NamedTuple):
+    """What an index is behind on at one moment: the versions that wait, and the runs.
 
     `fresh` are the words of the versions that are looked at themselves: those that wait, and overrides.
     """
 
+    moment: tuple[int, TextStats, SchemaState]  # nothing of this changes before one of these does
+    runs: RunSet
+    waiting: Mapping[int, WaitingRecord]
+    cut: bool
+    fresh: Mapping[int, Words]
+    looked_at: Set[int]
+    hidden: Set[int]
+    first_hidden: int
+    records: int
+    size: int
+
+
+class _Source:
+    """One of the indexes that are searched: its pages, and what it is behind on."""
+
     def __init__(self, index: TextIndex, view: View, kept: Kept, overrides: Overrides, short: bool) -> None:
         self.index = index
         self._most_pages = _SHORT_PAGES if short else None
-        stats = index.stats()
-        self.runs = self._read_runs(stats, kept)
+        moment = index.reading.newest()[0], index.stats(), index.state
+        name = (index.index,)
+        known = None if overrides else kept.get(name)
+        if isinstance(known, _Behind) and known.moment == moment and not (short and _is_long(known)):
+            self.behind = known
+            return
+        self.behind = self._look(moment, view, kept, overrides)
+        if not overrides and all(_is_own(index, each.row) for each in self.behind.waiting.values()):
+            kept[name] = self.behind
+
+    def _look(
+        self, moment: tuple[int, TextStats, SchemaState], view: View, kept: Kept, overrides: Overrides
+    ) -> _Behind:
+        index, (_, stats, _) = self.index, moment
+        runs = self._read_runs(stats, kept)
+        short = self._most_pages is not None
         most = min(_SHORT_WAITING, MANY_WAITING) if short else MANY_WAITING
         unfilled = find_unfilled(index.reading, index.state, most)
-        waiting = find_waiting(index.reading, index.index, most, newest=True)
-        self.cut = max(len(unfilled), sum(len(each.keys) for each in waiting.values())) >= most
-        if short and self.cut:
+        noted = find_waiting(index.reading, index.index, most, newest=True)
+        cut = max(len(unfilled), sum(len(each.keys) for each in noted.values())) >= most
+        if short and cut:
             raise TooLong
-        self.waiting = unfilled | waiting
-        self.fresh = self._read_waiting(view, kept, overrides) | self._read_overrides(view, overrides)
-        self.looked_at = self.waiting.keys() | overrides.keys()
-        self.hidden = self.runs.keys.union(self.looked_at) if self.looked_at else self.runs.keys
-        self._first_hidden = min((self.runs.first, *self.looked_at))
-        known = index.reading.text_docs(index.index, self.looked_at) if self.looked_at else {}
+        waiting = unfilled | noted
+        fresh = self._read_waiting(waiting, view, kept, overrides) | self._read_overrides(view, overrides)
+        looked_at = waiting.keys() | overrides.keys()
+        known = index.reading.text_docs(index.index, looked_at) if looked_at else {}
         old = known.values()
-        self.records = stats.records - sum(1 for doc in old if doc.rev) + len(self.fresh)
-        self.size = stats.size - sum(doc.size for doc in old)
-        self.size += sum(words.size for words in self.fresh.values())
+        return _Behind(
+            moment,
+            runs,
+            waiting,
+            cut,
+            fresh,
+            looked_at,
+            runs.keys.union(looked_at) if looked_at else runs.keys,
+            min((runs.first, *looked_at)),
+            stats.records - sum(1 for doc in old if doc.rev) + len(fresh),
+            stats.size - sum(doc.size for doc in old) + sum(words.size for words in fresh.values()),
+        )
 
     def _read_runs(self, stats: TextStats, kept: Kept) -> RunSet:
         """Return the runs that are not merged yet; only erasing changes one."""
@@ -90,41 +134,43 @@ class _Source:
         words = ((key, self.index.words_of(datum, view)) for key, datum in versions)
         return {key: found for key, found in words if found is not None}
 
-    def _read_waiting(self, view: View, kept: Kept, overrides: Overrides) -> dict[int, Words]:
+    def _read_waiting(
+        self, waiting: Mapping[int, WaitingRecord], view: View, kept: Kept, overrides: Overrides
+    ) -> dict[int, Words]:
         """Return the words of the records that wait; they are kept, since a search is seldom the only one."""
         found: dict[int, Words] = {}
-        for record_key, (row, _) in self.waiting.items():
+        for record_key, (row, _) in waiting.items():
             if record_key in overrides:
                 continue
             name = self.index.index, record_key, row.rev
             words = kept.get(name) or self.index.words(row, view)
             if isinstance(words, Words):
                 found[record_key] = words
-                if self.index.state.has_shape(row.schema_version):
+                if _is_own(self.index, row):
                     kept[name] = words
         return found
 
     def find(self, word: str) -> Iterator[Postings]:
         """Yield the records that have a word."""
-        yield _columns(
-            (key, min(uses, MAX_COUNT), encode_length(words.size))
-            for key, words in self.fresh.items()
-            if (uses := words.counts.get(word, 0))
+        yield make_postings(
+            (key, words.count(word), encode_length(words.size), words.codes[word] & 255)
+            for key, words in sorted(self.behind.fresh.items())
+            if word in words.codes
         )
-        yield _leave_out(self.looked_at, self.runs.find(word)).sort()
+        yield _leave_out(self.behind.looked_at, self.behind.runs.find(word)).sort()
         yield self._read_pages(word.encode(), word.encode() + b"\0")
 
     def find_begun(self, prefix: Prefix) -> Iterator[Postings]:
         """Yield the records that have words with a beginning, once for each of these."""
-        yield _columns(
-            (key, uses, encode_length(words.size))
-            for key, words in self.fresh.items()
+        yield make_postings(
+            (key, uses, encode_length(words.size), ANY)
+            for key, words in sorted(self.behind.fresh.items())
             if (uses := min(_count_fitting(words, prefix), MAX_COUNT))
         )
         stems = [stem for stem in sorted(prefix.stems) if not stem.startswith(prefix.text)]
-        fitting = {word for run in self.runs.runs for word in run.find_begun(prefix.text)}
+        fitting = {word for run in self.behind.runs.runs for word in run.find_begun(prefix.text)}
         for word in fitting.union(stems):
-            yield _leave_out(self.looked_at, self.runs.find(word))
+            yield _leave_out(self.behind.looked_at, self.behind.runs.find(word))
         yield self._read_pages(prefix.text.encode(), prefix.text.encode() + b"\xff")
         for stem in stems:
             yield self._read_pages(stem.encode(), stem.encode() + b"\0")
@@ -137,9 +183,26 @@ class _Source:
             if self._most_pages < 0:
                 raise TooLong
         found = unpack_all(pages)
-        if found.keys and high == low + b"\0" and found.keys[-1] < self._first_hidden:
+        if found.keys and high == low + b"\0" and found.keys[-1] < self.behind.first_hidden:
             return found  # records in runs are mostly newer than all in pages
-        return _leave_out(self.hidden, found)
+        return _leave_out(self.behind.hidden, found)
+
+
+Kept = dict[tuple[int, ...], Words | Run | RunSet | _Behind]
+"""Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus.
+
+By index alone, what that was behind on when it was searched last.
+"""
+
+
+def _is_own(index: TextIndex, row: Row) -> bool:
+    """Check whether a version is in the shape of the index, whoever looks at it."""
+    return index.state.has_shape(row.schema_version)
+
+
+def _is_long(behind: _Behind) -> bool:
+    """Check whether more waits than a short search looks at."""
+    return behind.cut or sum(len(each.keys) for each in behind.waiting.values()) >= _SHORT_WAITING
 
 
 def _leave_out(record_keys: Set[int], found: Postings) -> Postings:
@@ -149,15 +212,10 @@ def _leave_out(record_keys: Set[int], found: Postings) -> Postings:
     return found.select(key not in record_keys for key in found.keys)
 
 
-def _columns(found: Iterable[tuple[int, int, int]]) -> Postings:
-    keys, counts, sizes = zip(*found, strict=True) if (found := sorted(found)) else ((), (), ())
-    return Postings(list(keys), bytes(counts), bytes(sizes))
-
-
 def _sum_up(found: Iterable[Postings]) -> Postings:
     """Return the postings of several words as if these were one: a record's counts are added."""
     sums: dict[int, int] = {}  # the length byte, and the count above it
-    for keys, counts, sizes in found:
+    for keys, counts, sizes, _ in found:
         # A record that comes twice finds its first count: each is stored before the next is read.
         before = map(sums.get, keys, sizes)
         sums.update(zip(keys, map(add, before, map(_SHIFTED.__getitem__, counts)), strict=True))
@@ -167,6 +225,7 @@ def _sum_up(found: Iterable[Postings]) -> Postings:
         in_order,
         bytes([min(value >> 8, MAX_COUNT) for value in values]),
         bytes([value & 255 for value in values]),
+        bytes((ANY,)) * len(values),
     )
 
 
@@ -186,21 +245,22 @@ class TextSearch:
         self.indexes, self.view, self.overrides = indexes, view, overrides
         self._reading = indexes[0].reading
         self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
-        waiting = [(source.index.state.name, len(source.waiting)) for source in self._sources]
-        self.building = any(source.cut for source in self._sources)
+        waiting = [(source.index.state.name, len(source.behind.waiting)) for source in self._sources]
+        self.building = any(source.behind.cut for source in self._sources)
         self.building |= any(
             index.index != NO_INDEX and not index.state.ready.issuperset((TEXT, *_thread(index)))
             for index in indexes
         )
         self.behind = [schema for schema, count in waiting if count >= RUN_LEAST]
-        self._records = sum(source.records for source in self._sources)
-        size = sum(source.size for source in self._sources)
+        self._records = sum(source.behind.records for source in self._sources)
+        size = sum(source.behind.size for source in self._sources)
         self._norms = norms(size / self._records if self._records else 1.0)
 
     def rank(self, wanted: Wanted, few: int) -> Iterator[TextHit]:
         """Yield the records that have one of the words, best first; few are usually enough."""
         self._ranking = self._make_ranking(wanted)
-        for ranked, datum in self._in_order(self._ranking, few):
+        rows = _FEW_ROWS if wanted.phrases else _ROWS
+        for ranked, datum in self._in_order(self._ranking, few, rows):
             if self.has_phrases(datum, wanted):
                 parts = self._ranking.parts(ranked.signature)
                 yield TextHit(ranked.record_key, ranked.score, datum, parts)
@@ -208,7 +268,7 @@ class TextSearch:
     def _make_ranking(self, wanted: Wanted) -> Ranking:
         found = {word: [*self._find(word)] for word in wanted.words}
         found |= {f"{each.text}*": [_sum_up(self._find(each))] for each in wanted.prefixes}
-        return Ranking(found, self._records, self._norms, _required(wanted) & found.keys())
+        return Ranking(found, self._records, self._norms, _required(wanted, found))
 
     def has_phrases(self, datum: Datum, wanted: Wanted) -> bool:
         """Check whether a record has the phrases of a search."""
@@ -223,13 +283,15 @@ class TextSearch:
         for source in self._sources:
             yield from source.find(want) if isinstance(want, str) else source.find_begun(want)
 
-    def _in_order(self, ranking: Ranking, few: int) -> Iterator[tuple[Ranked, Datum]]:
-        """Yield records by their scores, those of the same score newest first."""
+    def _in_order(self, ranking: Ranking, few: int, rows: int) -> Iterator[tuple[Ranked, Datum]]:
+        """Yield records by their scores, those of the same score newest first; `rows` are read at first."""
         done = 0
         while True:
             best = ranking.find_best(few)
-            for start in range(done, len(best), _ROWS):
-                some = best[start : start + _ROWS]
+            start = done
+            while start < len(best):
+                some = best[start : start + rows]
+                start, rows = start + rows, min(2 * rows, _ROWS)
                 datums = self.load([each.record_key for each in some])
                 yield from ((each, datum) for each in some if (datum := datums.get(each.record_key)))
             if len(best) < few:
@@ -244,22 +306,34 @@ class TextSearch:
         rows = self._reading.rows(stored, True) if stored else ()
         return found | {row.record_key: datum_of(row, self._reading.name) for row in rows}
 
-    def texts(self, datum: Datum) -> list[str]:
+    def texts(self, datum: Datum) -> Sequence[str]:
         """Return the texts of a record that are searched."""
-        all_of_them = (source.index for source in self._sources)
-        index = next(each for each in all_of_them if each.state.name == (datum.schema or ""))
-        return index.texts_of(datum, self.view)
+        states = (index.state for index in self.indexes)
+        state = next(each for each in states if each.name == (datum.schema or ""))
+        return LazyTexts(partial(texts_of, state, datum, self.view))
 
 
 def _thread(index: TextIndex) -> tuple[str, ...]:
     return (index.state.thread,) if index.state.thread else ()
 
 
-def _required(wanted: Wanted) -> set[str]:
-    """Return the words, and the beginnings with a star, that all records with the phrases have."""
-    steps = (step for phrase in wanted.phrases for step in phrase.steps)
-    return {step if isinstance(step, str) else f"{step.text}*" for step in steps}
+def _required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
+    """Return the words, and the beginnings with a star, that all records with the phrases have.
+
+    Each comes with the neighbours that it has in all of them.
+    """
+    required: dict[str, int] = {}
+    for phrase in wanted.phrases:
+        around = (None, *phrase.steps), phrase.steps, (*phrase.steps[1:], None)
+        for before, step, after in zip(*around, strict=False):
+            name, near = f"{step.text}*" if isinstance(step, Prefix) else step, 0
+            if isinstance(step, str):
+                near |= before_bit(before) if isinstance(before, str) else 0
+                near |= after_bit(after) if isinstance(after, str) else 0
+            if name in found:
+                required[name] = required.get(name, 0) | near
+    return required
 
 
 def _count_fitting(words: Words, prefix: Prefix) -> int:
-    return sum(count for each, count in words.counts.items() if prefix.fits(each))
+    return sum(code >> 8 for each, code in words.codes.items() if prefix.fits(each))

@@ -29,6 +29,7 @@ from dgent.store.engine.catalog import (
     find_texts,
     high,
     low,
+    renew_texts,
     text_index,
 )
 from dgent.store.engine.kernel import IndexScan, Reading
@@ -153,11 +154,6 @@ class TextIndex:
         data = self.data_of(datum, view)
         return None if data is None else self._count(data, clock.to_us(datum.created_at))
 
-    def texts_of(self, datum: Datum, view: View) -> list[str]:
-        """Return the texts of a version that are searched."""
-        data = self.data_of(datum, view)
-        return [] if data is None else [text for path, _ in self.state.text for text in texts_at(data, path)]
-
     def _count(self, data: Mapping[str, Any], created_us: int) -> Words | None:
         try:
             return count_record(self.state.text, self.state.dates, data, created_us)
@@ -176,11 +172,21 @@ class TextIndex:
 
     def data_of(self, datum: Datum, view: View) -> Mapping[str, Any] | None:
         """Return the data of a version in the shape of the index; None when it is of another schema."""
-        if (datum.schema or "") != self.state.name or datum.problem is not None:
-            return None
-        if self.state.has_shape(datum.schema_version):
-            return datum.data
-        return view.upgrade(datum) or datum.data
+        return _data_of(self.state, datum, view)
+
+
+def _data_of(state: SchemaState, datum: Datum, view: View) -> Mapping[str, Any] | None:
+    if (datum.schema or "") != state.name or datum.problem is not None:
+        return None
+    if state.has_shape(datum.schema_version):
+        return datum.data
+    return view.upgrade(datum) or datum.data
+
+
+def texts_of(state: SchemaState, datum: Datum, view: View) -> list[str]:
+    """Return the texts of a version that are searched."""
+    data = _data_of(state, datum, view)
+    return [] if data is None else [text for path, _ in state.text for text in texts_at(data, path)]
 
 
 def open_index(reading: Reading, state: SchemaState, empty: bool = False) -> TextIndex | None:
@@ -211,4 +217,4 @@ def find_searched(
     for name, state in found.items():
         if view.version(name) is None:
             found[name] = find_texts(state)
-    return [state for state in found.values() if state.text]
+    return [renew_texts(state) for state in found.values() if state.text]

@@ -144,6 +144,9 @@ class SearchReading(PostgresReading):
     def refresh(self) -> None:
         """Do nothing: the first statement has compared the catalogs."""
 
+    def newest(self) -> tuple[int, int]:
+        return self.seq, 0
+
     def name(self, number: int) -> str:
         found = self.catalog.names.get(number)
         if found is None:
