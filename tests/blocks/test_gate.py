@@ -24,7 +24,7 @@ Call = Callable[[Any], Awaitable[Any]]
 READING: dict[type, set[str]] = {
     Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
-        *("get", "get_by_id", "get_archived", "list", "list_deleted", "list_shares"),
+        *("get", "get_by_id", "get_archived", "list", "list_deleted", "list_shares", "sizes"),
         *("refusals", "activity", "search"),
         # What a folder brings goes through the blocks, one by one; without news it only reads.
         "sync",
@@ -40,6 +40,8 @@ EDITS: dict[str, tuple[str, Call]] = {
     "replace": ("text", lambda b: b.replace("I", "x")),
     "edit_range": ("text", lambda b: b.edit_range(1, 1, "x")),
     "patch": ("text", lambda b: b.patch(PATCH)),
+    "insert": ("text", lambda b: b.insert(0, "x")),
+    "edit_many": ("text", lambda b: b.edit_many([{"old": "short", "new": "x"}])),
     "insert_item": ("list", lambda b: b.insert_item("x")),
     "set_item": ("list", lambda b: b.set_item(0, "x")),
     "move_item": ("list", lambda b: b.move_item(0, 0)),
@@ -96,6 +98,8 @@ OF_A_BLOCK: dict[str, Call] = {
 OF_ONES_OWN: dict[str, Call] = {
     "create": lambda lib: lib.create("new"),
     "restore": lambda lib: lib.restore("gone"),
+    "move_folder": lambda lib: lib.move_folder("here", "there"),
+    "delete_folder": lambda lib: lib.delete_folder("here"),
 }
 OF_THE_ROSTER: dict[str, Call] = {
     "create": lambda roster: roster.create("new"),
@@ -194,6 +198,7 @@ async def test_who_is_not_trusted_makes_no_blocks(
 ) -> None:
     await library().create("gone")
     await library().delete("gone")
+    await library().create("here/a")
     before = await state(u)
     with pytest.raises(PermissionDenied):
         await OF_ONES_OWN[what](library(trust=trust))
@@ -302,13 +307,15 @@ PRESENTING: dict[str, Call] = {
     "unpin": lambda lib: lib.pin("shared", False),
     "restore": lambda lib: lib.restore("gone"),
     "restore elsewhere": lambda lib: lib.restore("gone", to="new"),
+    "move its folder": lambda lib: lib.move_folder("in", "out"),
+    "delete its folder": lambda lib: lib.delete_folder("in"),
 }
 
 
 async def protected(library: Open, permission: str) -> Library:
     """An owner, the partner's, with a block that it may not rewrite, and one that was deleted."""
     owner = library()
-    for label in ("shared", "gone"):
+    for label in ("shared", "gone", "in/a"):
         await owner.create(label, kind="core", text="one\n", permission=permission)
     await owner.delete("gone")
     await owner.agents.create("other")

@@ -44,6 +44,11 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"label": "notes", "to": "other"}, ["notes", "other"]),
         Case({"label": "notes", "to": "card"}, ["notes", "card"], "label_taken"),
     ],
+    "block.move-folder": [
+        Case({"folder": "projects", "to": "old/projects"}, ["projects", "old/projects"], "block_not_found"),
+        Case({"folder": "", "to": "x"}, ["", "x"], "input"),
+    ],
+    "block.delete-folder": [Case({"folder": "projects"}, ["projects"], "block_not_found")],
     "block.pin": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.unpin": [Case({"label": "notes"}, ["notes"])],
     "block.archive": [

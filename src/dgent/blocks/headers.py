@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -130,11 +130,24 @@ async def manage(
     permissions: AgentPermissions, block: Block, what: str, work: Work, note: str, operation: str = "manage"
 ) -> None:
     """Change a block's header or shares in a transaction that checks the permission itself."""
-    permission_check = await permissions.check(block, operation, what)
+    await manage_many(permissions, [block], what, work, note, operation)
+
+
+async def manage_many(
+    permissions: AgentPermissions,
+    blocks: Sequence[Block],
+    what: str,
+    work: Work,
+    note: str,
+    operation: str = "manage",
+) -> None:
+    """Change the headers of several blocks in one transaction, each with the permission that it needs."""
+    checks = [await permissions.check(block, operation, what) for block in blocks]
 
     async def check_and_work(tx: Transaction) -> None:
-        await permission_check.renew(tx)
-        await work(tx, permission_check.block_permission.header)
+        for each in checks:
+            await each.renew(tx)
+            await work(tx, each.block_permission.header)
 
     await permissions.universe.transact(check_and_work, note=note)
 
@@ -173,6 +186,56 @@ async def describe_block(
         await tx.store(header.replace(value=replace(header.value, **fields)))
 
     return await change_header(permissions, block, "describe", work, f"describe {block.label}")
+
+
+# -- folders ----------------------------------------------------------------------------------
+# A label may be a path, as in projects/x/notes. A folder is what begins alike; there is no record of it.
+
+
+async def find_folder(permissions: AgentPermissions, folder: str, owner: str | None) -> list[Block]:
+    """Return the blocks of a folder, the longest labels first; raises BlockNotFound when there are none."""
+    whose = permissions.agent if owner is None else owner
+    where = {"owner": whose, "label": {"$prefix": folder_prefix(folder)}}
+    found = await permissions.actor.find_own(permissions.universe, where)
+    if not found:
+        raise errors.BlockNotFound(f"{whose} has no blocks in {folder!r}", label=folder)
+    blocks = [Block(permissions, each) for each in found]
+    return sorted(blocks, key=lambda block: (-len(block.label), block.label))
+
+
+def folder_prefix(folder: str) -> str:
+    """Return the beginning of the labels in a folder: its name and a slash."""
+    name = folder.strip("/")
+    ids.check_name(name, "folder")
+    return name + "/"
+
+
+async def move_folder(permissions: AgentPermissions, folder: str, to: str, owner: str | None) -> list[Block]:
+    """Give all blocks of a folder labels in another one, in one commit: all or none."""
+    blocks = await find_folder(permissions, folder, owner)
+    before, after = folder_prefix(folder), folder_prefix(to)
+
+    async def work(tx: Transaction, header: Header) -> None:
+        label = ids.check_name(after + header.value.label.removeprefix(before), "label")
+        if label != header.value.label:
+            await check_free(tx, header.value.owner, label)
+        await tx.store(header.replace(value=replace(header.value, label=label)))
+
+    await manage_many(permissions, blocks, "rename", work, f"move {before} to {after}")
+    for block in blocks:
+        await permissions.check(block, "read", "read")
+    return blocks[::-1]
+
+
+async def remove_folder(permissions: AgentPermissions, folder: str, owner: str | None) -> list[Block]:
+    """Delete all blocks of a folder in one commit: all or none."""
+    blocks = await find_folder(permissions, folder, owner)
+
+    async def work(tx: Transaction, header: Header) -> None:
+        await tx.store(header.replace(value=replace(header.value, active=False)))
+
+    await manage_many(permissions, blocks, "delete", work, f"delete {folder_prefix(folder)}")
+    return blocks[::-1]
 
 
 # -- deleting and restoring -------------------------------------------------------------------

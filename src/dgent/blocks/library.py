@@ -139,14 +139,31 @@ class Library:
             raise errors.BlockNotFound(f"{self.agent} has no block with the id {id!r}", id=id)
         return Block(self._permissions, block_permission)
 
-    async def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
-        """Return this agent's blocks by label; with `shared` also the others it may see, by owner."""
+    async def list(
+        self, folder: str | None = None, *, kind: str | None = None, shared: bool = False
+    ) -> builtins.list[Block]:
+        """Return this agent's blocks by label; with `shared` also the others it may see, by owner.
+
+        With a `folder`, those whose labels are in it: `list("projects/x")` has `projects/x/notes`.
+        """
         await self._permissions.require_trust("read", "")
+        where: dict[str, Any] = {}
         if kind is not None:
-            check_choice(kind, BLOCK_KINDS, "kind")
+            where["kind"] = check_choice(kind, BLOCK_KINDS, "kind")
+        if folder is not None:
+            where["label"] = {"$prefix": headers.folder_prefix(folder)}
         look = self._actor.find_visible if shared else self._actor.find_own
-        found = await look(self._universe, {} if kind is None else {"kind": kind})
-        return [Block(self._permissions, each) for each in found]
+        return [Block(self._permissions, each) for each in await look(self._universe, where)]
+
+    async def move_folder(self, folder: str, to: str, *, owner: str | None = None) -> builtins.list[Block]:
+        """Move all blocks of a folder of labels to another one, in one commit: all or none."""
+        await self._permissions.require_trust("manage", folder, "rename")
+        return await headers.move_folder(self._permissions, folder, to, owner)
+
+    async def delete_folder(self, folder: str, *, owner: str | None = None) -> builtins.list[Block]:
+        """Delete all blocks of a folder of labels, in one commit; each can be restored."""
+        await self._permissions.require_trust("manage", folder, "delete")
+        return await headers.remove_folder(self._permissions, folder, owner)
 
     async def sizes(self, blocks: Iterable[Block]) -> dict[str, tuple[int, int]]:
         """Map the ids of some blocks to their newest version and its size in characters."""

@@ -524,8 +524,19 @@ class Library:
     def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""
 
-    def list(self, *, kind: str | None = None, shared: bool = False) -> builtins.list[Block]:
-        """Return this agent's blocks by label; with `shared` also the others it may see, by owner."""
+    def list(
+        self, folder: str | None = None, *, kind: str | None = None, shared: bool = False
+    ) -> builtins.list[Block]:
+        """Return this agent's blocks by label; with `shared` also the others it may see, by owner.
+
+        With a `folder`, those whose labels are in it: `list("projects/x")` has `projects/x/notes`.
+        """
+
+    def move_folder(self, folder: str, to: str, *, owner: str | None = None) -> builtins.list[Block]:
+        """Move all blocks of a folder of labels to another one, in one commit: all or none."""
+
+    def delete_folder(self, folder: str, *, owner: str | None = None) -> builtins.list[Block]:
+        """Delete all blocks of a folder of labels, in one commit; each can be restored."""
 
     def sizes(self, blocks: Iterable[Block]) -> dict[str, tuple[int, int]]:
         """Map the ids of some blocks to their newest version and its size in characters."""

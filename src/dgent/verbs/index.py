@@ -101,6 +101,8 @@ MODULES: dict[str, str] = {
     "block.info": "dgent.verbs.block.block",
     "block.describe": "dgent.verbs.block.block",
     "block.rename": "dgent.verbs.block.block",
+    "block.move-folder": "dgent.verbs.block.block",
+    "block.delete-folder": "dgent.verbs.block.block",
     "block.pin": "dgent.verbs.block.block",
     "block.unpin": "dgent.verbs.block.block",
     "block.archive": "dgent.verbs.block.block",

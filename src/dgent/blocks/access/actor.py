@@ -201,12 +201,15 @@ def _shared_permission(
 
 
 def _matches(header: BlockRecord, where: Where) -> bool:
-    """Check whether a header matches a filter of fields, each equal to a value or `$in` some."""
+    """Check whether a header matches a filter: each field equal to a value, `$in` some, or with a `$prefix`."""
     fields = vars(header)
-    return all(
-        fields[name] in each["$in"] if isinstance(each, dict) else fields[name] == each
-        for name, each in where.items()
-    )
+    return all(_fits(fields[name], each) for name, each in where.items())
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if not isinstance(wanted, dict):
+        return bool(value == wanted)
+    return value in wanted["$in"] if "$in" in wanted else value.startswith(wanted["$prefix"])
 
 
 def _is_active(header: Any) -> bool:

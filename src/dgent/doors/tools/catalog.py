@@ -84,6 +84,7 @@ GROUPS: dict[str, ToolGroup] = {
             "permission": "what may be done to it; share: what they may do",
             "unpinned": "create: leave it out of the context",
             "shared": "create, restore: one of all agents; list: those of others too",
+            "folder": "list: labels in this folder",
             "offset": "go on from here in a long answer",
             "section": "of a composite",
             "lines": "get: 5-9, with numbers; view: how many",

@@ -85,6 +85,7 @@ async def create(context: Context, ask: CreateBlock) -> BlockHeader:
 class ListBlocks(Ask):
     """Input of `block.list`."""
 
+    folder: Annotated[str | None, argument("only labels in this folder, as projects/x")] = None
     kind: Kind = None
     shared: Annotated[bool, option("also those of others that the agent may see", short="s")] = False
 
@@ -93,7 +94,7 @@ class ListBlocks(Ask):
 async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
     library = await library_of(context)
-    found = await library.list(kind=ask.kind, shared=ask.shared)
+    found = await library.list(ask.folder, kind=ask.kind, shared=ask.shared)
     sizes = await library.sizes(found)
     items = [header_of(each, sizes.get(each.id)) for each in found]
     gone = await library.list_deleted()
@@ -193,6 +194,34 @@ async def rename(context: Context, ask: Rename) -> BlockHeader:
     library = await library_of(context)
     block = await block_of(library, OneBlock(label=ask.label, owner=ask.owner))
     return header_of(await library.rename(block.label, ask.to, owner=block.owner))
+
+
+class MoveFolder(Ask):
+    """Input of `block.move-folder`."""
+
+    folder: Annotated[str, argument("the folder of labels, as projects/x")]
+    to: Annotated[str, argument("the folder they go to")]
+
+
+@verb("block.move-folder", effect="write", errors=ERRORS)
+async def move_folder(context: Context, ask: MoveFolder) -> Blocks:
+    """Move all blocks whose labels are in a folder to another one, in one commit."""
+    library = await library_of(context)
+    moved = await library.move_folder(ask.folder, ask.to)
+    return Blocks([header_of(each) for each in moved], library.agent)
+
+
+class OneFolder(Ask):
+    """Input of `block.delete-folder`."""
+
+    folder: Annotated[str, argument("the folder of labels, as projects/x")]
+
+
+@verb("block.delete-folder", effect="write", errors=ERRORS)
+async def delete_folder(context: Context, ask: OneFolder) -> Items[Removed]:
+    """Remove all blocks whose labels are in a folder, in one commit; restore brings each back."""
+    gone = await (await library_of(context)).delete_folder(ask.folder)
+    return Items([Removed("block", each.id, each.label) for each in gone])
 
 
 @verb("block.pin", effect="write", errors=ERRORS)
