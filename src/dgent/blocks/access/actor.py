@@ -201,7 +201,7 @@ def _shared_permission(
 
 
 def _matches(header: BlockRecord, where: Where) -> bool:
-    """Check whether a header matches a filter: each field equal to a value, `$in` some, or with a `$prefix`."""
+    """Check whether a header matches a filter: fields equal to a value, `$in` some, or with a `$prefix`."""
     fields = vars(header)
     return all(_fits(fields[name], each) for name, each in where.items())
 
