@@ -1,4 +1,4 @@
-"""Folders for stores whose files no test looks at."""
+"""Folders for tests, in memory where there is room."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,24 +17,28 @@ MEMORY = Path("/dev/shm")
 ROOM = 1 << 30  # a test needs some megabytes
 
 
-@pytest.fixture(scope="session")
-def memory() -> Iterator[Path | None]:
-    """A folder in memory, where there is room; a long look stays on the disk."""
+@cache
+def find_memory() -> Path | None:
+    """Return a place for folders in memory; None where there is no room, and for a long look."""
     if SOAK > 1 or not os.access(MEMORY, os.W_OK | os.X_OK) or shutil.disk_usage(MEMORY).free < ROOM:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="dgent-test-", dir=MEMORY) as folder:
+        return None
+    return MEMORY
+
+
+@pytest.fixture
+def memory() -> Path | None:
+    """A place for folders in memory, where there is one."""
+    return find_memory()
+
+
+@pytest.fixture
+def tmp_path(memory: Path | None) -> Iterator[Path]:
+    """A folder for a test. Rules need not wait for the disk; what a disk does is tested in tests/fault."""
+    with tempfile.TemporaryDirectory(prefix="dgent-test-", dir=memory) as folder:
         yield Path(folder)
 
 
 @pytest.fixture
-def store_path(request: pytest.FixtureRequest, memory: Path | None) -> Iterator[Path]:
-    """A folder for a store, in memory: rules that hold on every engine need not wait for the disk.
-
-    A test that asks for `tmp_path` too looks at files, and has its store there, on the disk.
-    """
-    if memory is None or "tmp_path" in request.fixturenames:
-        yield request.getfixturevalue("tmp_path")
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Path(folder)
+def store_path(tmp_path: Path) -> Path:
+    """The folder of the test, by the name of what it is for."""
+    return tmp_path

@@ -15,6 +15,7 @@ from dgent.store.backend import Backend, Guard
 from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import BARE, COLUMNS, Column
+from tests.scratch import find_memory
 from tests.soak import times
 
 Step = tuple[str, tuple[Any, ...]]
@@ -59,7 +60,7 @@ reads = st.one_of(
 
 async def _run(column: Column, steps: list[Step]) -> list[Any]:
     """The answers of one engine, and at the end what it holds."""
-    with tempfile.TemporaryDirectory() as folder, program.slow_clock() as slow:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as folder, program.slow_clock() as slow:
         backend = column.make(Path(folder))
         await backend.open()
         answers = []

@@ -27,7 +27,7 @@ from dgent.testing.contract import (
     typed_record,
 )
 from dgent.universe.contract import Contracts
-from tests.contract.columns import BARE, Column
+from tests.contract.columns import READING, Column
 from tests.contract.test_plan import Counting
 
 DECLARED = Declaration("note", 1, ("n", "m", "third"))
@@ -103,7 +103,7 @@ def make_query(rng: random.Random) -> Query:
 DAYS = [typed_record("x", day=day).created_at for day in range(4)]
 
 
-@pytest.mark.parametrize("column", BARE, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", READING, ids=lambda column: column.name)
 async def test_pages_stand_as_a_plain_sort_says(tmp_path: Path, column: Column) -> None:
     rng = random.Random(7)
     records = [make_record(rng, place) for place in range(400)]
@@ -274,7 +274,7 @@ async def test_what_another_index_narrows_to_few_rows_is_sorted(counted: Any) ->
 
 
 async def test_a_page_in_field_order_is_one_round_trip_on_postgres(tmp_path: Path) -> None:
-    (column,) = [each for each in BARE if each.name == "postgres"]
+    (column,) = [each for each in READING if each.name == "postgres"]
     records = [typed_record(f"{n:03}", n * 7 % 300, tags={"a"}) for n in range(300)]
     async with open_handle(lambda: _open(column, tmp_path)) as store:
         await store.declare(DECLARED)

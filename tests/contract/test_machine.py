@@ -27,6 +27,7 @@ from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import COLUMNS, Column
 from tests.contract.model import Model
+from tests.scratch import find_memory
 from tests.soak import times
 
 
@@ -40,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.clock = self.stack.enter_context(program.slow_clock())
         self.runner = self.stack.enter_context(asyncio.Runner())
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir=find_memory()))
         self.stack.callback(shutil.rmtree, self.folder)
         self.model = Model()
         self.store = self.column.make(self.folder)

@@ -14,7 +14,7 @@ from dgent import Datum, Query
 from dgent.store.backend import STORED, Backend, Commit, Declaration, Delete, Put
 from dgent.store.engine.catalog import AUTHOR, T_MIN, IndexName
 from dgent.store.engine.kernel import IndexScan, Reading
-from tests.contract.columns import BARE, Column
+from tests.contract.columns import READING, Column
 from tests.soak import times
 
 TAGS = [
@@ -116,7 +116,7 @@ async def change(backend: Backend, rng: random.Random, records: dict[str, Datum]
             await commit(backend, Delete(id))
 
 
-@pytest.mark.parametrize("column", BARE, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", READING, ids=lambda column: column.name)
 async def test_narrowed_queries_find_what_matches(column: Column, tmp_path: Path) -> None:
     rng = random.Random(7)
     backend = column.make(tmp_path)
@@ -142,7 +142,7 @@ async def test_narrowed_queries_find_what_matches(column: Column, tmp_path: Path
         await backend.close()
 
 
-@pytest.mark.parametrize("column", BARE, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", READING, ids=lambda column: column.name)
 async def test_only_other_authors_have_entries(column: Column, tmp_path: Path) -> None:
     backend: Any = column.make(tmp_path)
     await backend.open()

@@ -12,7 +12,7 @@ import pytest
 from dgent.model.query import Query
 from dgent.store.backend import Declaration
 from dgent.testing.contract import STORED, find_ids, put, typed_record
-from tests.contract.columns import BARE, Column
+from tests.contract.columns import READING, Column
 
 PAIRS = 10_000
 SIZE = 1200
@@ -68,7 +68,7 @@ def value(rng: random.Random) -> Any:
     return rng.choices([rng.choice(simple), _number(rng), _text(rng)], weights=[1, 5, 4])[0]
 
 
-@pytest.mark.parametrize("column", BARE, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", READING, ids=lambda column: column.name)
 async def test_pairs_stand_alike(column: Column, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)

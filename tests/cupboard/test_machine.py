@@ -31,6 +31,7 @@ from dgent.cupboard.tables.entity import Entity
 from dgent.errors import Conflict, UndoConflict
 from tests.contract.columns import SETTINGS
 from tests.cupboard.model import KINDS, Model, ModelCrumb, ModelStash, Refused
+from tests.scratch import find_memory
 from tests.soak import times
 
 CRUMBS = st.sampled_from([f"c{n}" for n in range(6)])
@@ -54,7 +55,7 @@ class Machine(RuleBasedStateMachine):
             self.stack.callback(setattr, clock, name, getattr(clock, name))
             setattr(clock, name, getattr(self, name))
         self.runner = self.stack.enter_context(asyncio.Runner())
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir=find_memory()))
         self.stack.callback(shutil.rmtree, self.folder)
         url = SETTINGS[self.engine][0].url(self.folder)
         options = {} if self.engine == "memory" else {"durability": "relaxed"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 import dgent
 from dgent import Schema
 from dgent.store.upkeep import upkeep_of
-from tests.embedding import jobs
 from tests.embedding.embedders import Watched
+from tests.fault.nursery import Nursery
 from tests.universe.conftest import shared_url
 
 __all__ = ["shared_url"]
@@ -22,9 +21,15 @@ NOTE = Schema("note", text=("body",), embed=("body",))
 COUNT = 70
 
 
-def start(*args: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(jobs.__file__)), *args]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.embedding.jobs") as running:
+        yield running
+
+
+def embed_until_killed(nursery: Nursery, url: str, step: str, at: int, model: str) -> None:
+    (killed,) = nursery.wait(nursery.start("embed", url=url, kill_at=at, step=step, model=model))
+    assert killed.code == -signal.SIGKILL, killed.said
 
 
 async def write(url: str) -> None:
@@ -50,30 +55,27 @@ async def check(url: str, model: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("step", "at"), [("embed", 40), ("before", 2), ("after", 1)])
-async def test_killed_while_embedding(shared_url: str, step: str, at: int) -> None:
+async def test_killed_while_embedding(shared_url: str, step: str, at: int, nursery: Nursery) -> None:
     await write(shared_url)
-    killed = start("embed", shared_url, str(at), step, "first")
-    assert killed.wait(60) == -signal.SIGKILL, killed.communicate()
-    killed.communicate()
+    embed_until_killed(nursery, shared_url, step, at, "first")
     await check(shared_url, "first", COUNT)
 
 
 @pytest.mark.parametrize(("step", "at"), [("after", 1)])
-async def test_killed_while_another_model_embeds_all_again(shared_url: str, step: str, at: int) -> None:
+async def test_killed_while_another_model_embeds_all_again(
+    shared_url: str, step: str, at: int, nursery: Nursery
+) -> None:
     await write(shared_url)
     await check(shared_url, "first", COUNT)
-    killed = start("embed", shared_url, str(at), step, "second")
-    assert killed.wait(60) == -signal.SIGKILL, killed.communicate()
-    killed.communicate()
+    embed_until_killed(nursery, shared_url, step, at, "second")
     await check(shared_url, "second", COUNT)
 
 
-async def test_eight_processes_write_embed_and_search(shared_url: str) -> None:
+async def test_eight_processes_write_embed_and_search(shared_url: str, nursery: Nursery) -> None:
     each = 6
-    started = [start("crowd", shared_url, f"p{number}", str(each)) for number in range(8)]
-    for process in started:
-        out, error = process.communicate(timeout=120)
-        assert (out, error, process.returncode) == ("done\n", "", 0)
+    started = [nursery.start("crowd", url=shared_url, name=f"p{number}", count=each) for number in range(8)]
+    nursery.finish(*started, timeout_s=120)
+    assert [child.said for child in started] == [["done"]] * 8
     async with dgent.open(shared_url, embedder=Watched(32, "hashed-32")) as u:
         u.register(NOTE)
         report = await u.embedding()

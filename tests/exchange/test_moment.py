@@ -18,7 +18,7 @@ import dgent
 from dgent.exchange.export import Exported, export, import_
 from dgent.exchange.snapshot import Snapshot
 from dgent.store.backend import Commit, Declaration, Delete, Op, Put
-from tests.contract.columns import BARE, Column
+from tests.contract.columns import READING, Column
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 TICKS, NOTES = 300, 300
@@ -37,7 +37,7 @@ def note(n: int, count: int) -> dgent.Datum:
     return dgent.Datum(f"n{n}", made, {"count": count}, schema="note", schema_version=1)
 
 
-@pytest.fixture(params=BARE, ids=lambda column: column.name)
+@pytest.fixture(params=READING, ids=lambda column: column.name)
 async def u(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[dgent.Universe]:
     column: Column = request.param
     async with dgent.open(column.setting.url(tmp_path), **column.setting.options) as u:

@@ -1,15 +1,18 @@
 """Starts short-lived worker processes cheaply, so that hundreds can be killed in a few seconds.
 
-`Nursery()` runs this file as a process that has imported dgent and opened nothing. For each job it
-forks: a worker is there after a few milliseconds instead of a quarter second. Everything a worker
-says goes through one pipe, a JSON line at a time; a line below PIPE_BUF bytes arrives whole or not
-at all, also when its writer is killed.
+The first `Nursery()` of a test process runs this file as a process that has imported dgent and opened
+nothing; later ones for the same jobs use it too. For each job it forks: a worker is there after a few
+milliseconds instead of a quarter second. Everything a worker says goes through one pipe, a JSON line at
+a time; a line below PIPE_BUF bytes arrives whole or not at all, also when its writer is killed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import gc
 import importlib
+import inspect
 import json
 import os
 import select
@@ -19,6 +22,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +43,10 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
 
-class Nursery:
-    """The process that forks workers, seen from the test."""
+class Forker:
+    """The process that forks workers, seen from the test process."""
 
-    def __init__(self, jobs: str = "tests.fault.jobs") -> None:
+    def __init__(self, jobs: str) -> None:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         command = [sys.executable, "-m", "tests.fault.nursery", jobs]
         self._process = subprocess.Popen(
@@ -51,32 +55,72 @@ class Nursery:
         self._orders = 0
         self._born: dict[int, Child] = {}
         self._children: dict[int, Child] = {}  # by pid; a pid may come again
-        self._news = threading.Condition()
-        self._reader = threading.Thread(target=self._read)
+        self.news = threading.Condition()
+        # A daemon: others are waited for before `close` is called.
+        self._reader = threading.Thread(target=self._read, name=f"nursery {jobs}", daemon=True)
         self._reader.start()
+        atexit.register(self.close)
 
-    def __enter__(self) -> Nursery:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process and what is left of its workers."""
         self._process.stdin.close()
         for child in list(self._children.values()):
-            if child.code is None:
-                child.kill()
+            child.kill()
         self._reader.join()
         self._process.wait()
         self._process.stdout.close()
 
-    def start(self, job: str, **args: Any) -> Child:
+    def start(self, job: str, args: dict[str, Any]) -> Child:
         """Fork a worker that runs one of the jobs."""
         self._orders += 1
         order = {"order": self._orders, "job": job, "args": args}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
-        with self._news:
-            born = self._news.wait_for(lambda: self._orders in self._born, 20)
+        with self.news:
+            born = self.news.wait_for(lambda: self._orders in self._born, 20)
             assert born, "the nursery does not answer"
-            return self._born[self._orders]
+            return self._born.pop(self._orders)
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            message = json.loads(line)
+            with self.news:
+                if "born" in message:
+                    child = Child(message["born"])
+                    self._children[child.pid] = self._born[message["order"]] = child
+                elif "died" in message:
+                    self._children.pop(message["died"]).code = message["code"]
+                else:
+                    self._children[message["pid"]].said.append(message["say"])
+                self.news.notify_all()
+
+
+@cache
+def _forker(jobs: str) -> Forker:
+    return Forker(jobs)
+
+
+class Nursery:
+    """The workers of one test."""
+
+    def __init__(self, jobs: str = "tests.fault.jobs") -> None:
+        self._forker = _forker(jobs)
+        self._news = self._forker.news
+        self._started: list[Child] = []
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._started:
+            if child.code is None:
+                child.kill()
+        self.wait(*self._started)
+
+    def start(self, job: str, /, **args: Any) -> Child:
+        """Fork a worker that runs one of the jobs."""
+        self._started.append(self._forker.start(job, args))
+        return self._started[-1]
 
     def wait(self, *children: Child, timeout_s: float = 60) -> list[Child]:
         """Wait until workers have ended."""
@@ -106,19 +150,6 @@ class Nursery:
         assert last in child.said, f"worker {child.pid} ended with {child.code}: {child.said[-1:]}"
         return child.said[: child.said.index(last)]
 
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            message = json.loads(line)
-            with self._news:
-                if "born" in message:
-                    child = Child(message["born"])
-                    self._children[child.pid] = self._born[message["order"]] = child
-                elif "died" in message:
-                    self._children[message["died"]].code = message["code"]
-                else:
-                    self._children[message["pid"]].said.append(message["say"])
-                self._news.notify_all()
-
 
 # -- the other side: the process that forks ---------------------------------------------------
 
@@ -145,7 +176,9 @@ def _fork(order: dict[str, Any], jobs: Any) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         # Only now: nothing may be heard of a worker before it is known.
         _announce({"born": os.getpid(), "order": order["order"]})
-        getattr(jobs, order["job"])(**order["args"])
+        done = getattr(jobs, order["job"])(**order["args"])
+        if inspect.iscoroutine(done):
+            asyncio.run(done)
         code = 0
     except BaseException as error:
         traceback.print_exc()

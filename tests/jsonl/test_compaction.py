@@ -21,6 +21,7 @@ from tests.contract import program
 from tests.contract.test_differential import Step, writes
 from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
 from tests.jsonl.test_rebuild import _holdings
+from tests.scratch import find_memory
 from tests.soak import times
 
 
@@ -123,7 +124,7 @@ async def test_what_changes_while_it_is_rewritten_is_there(tmp_path: Path) -> No
 
 
 async def _run(steps: list[Step], history: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, program.slow_clock() as slow:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as folder, program.slow_clock() as slow:
         place = Path(folder) / "store"
         backend = JSONLBackend(str(place), sync="on_close")
         follower = JSONLBackend(str(place), sync="on_close", cache=str(Path(folder) / "other"))

@@ -19,6 +19,7 @@ from dgent.store.jsonl.git import merge_files
 from dgent.testing.contract import STORED, commit, typed_record
 from tests.contract import program
 from tests.jsonl.stores import opened
+from tests.scratch import find_memory
 from tests.soak import times
 
 _IDS = st.sampled_from(["a", "b", "c", "d"])
@@ -91,7 +92,7 @@ async def _check_keys(folder: Path) -> None:
 
 
 async def _run(first: Any, left: Any, right: Any) -> None:
-    with tempfile.TemporaryDirectory() as temporary, program.slow_clock() as slow:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as temporary, program.slow_clock() as slow:
         base = Path(temporary) / "base"
         await _change(base, first, slow)
         one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")

@@ -20,6 +20,7 @@ from dgent.blocks.history import log
 from dgent.errors import DgentError
 from tests.jsonl.stores import lines, opened, texts_of_blocks
 from tests.jsonl.test_merge import _copy, _merge
+from tests.scratch import find_memory
 from tests.soak import times
 
 BLANK = "\N{REPLACEMENT CHARACTER}"
@@ -166,7 +167,7 @@ def _check_erased(found: Contents, redacted: set[str], *folders: Path) -> None:
 
 
 async def _run(first: Steps, left: Steps, right: Steps, later: list[int]) -> Contents:
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as temporary:
         base = Path(temporary) / "base"
         was = await _begin(base, first)
         one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")
@@ -211,7 +212,7 @@ def test_no_edit_is_lost_of_histories_that_were_ended(
 
 async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps, places: list[int]) -> None:
     """One copy merges the other and redacts; that goes on meanwhile, with the numbers its versions had."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as temporary:
         base = Path(temporary) / "base"
         was = await _begin(base, first)
         one, two = _copy(base, base.parent / "one"), _copy(base, base.parent / "two")

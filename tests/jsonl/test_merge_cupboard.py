@@ -17,6 +17,7 @@ from dgent.cupboard.kind import FINISHED
 from dgent.errors import DgentError
 from tests.jsonl.stores import opened
 from tests.jsonl.test_merge import _copy, _merge
+from tests.scratch import find_memory
 from tests.soak import times
 
 NAMES = ["a", "b", "c"]
@@ -93,7 +94,7 @@ async def _begin(folder: Path) -> None:
 
 
 async def _run(first: list[Any], left: list[Any], right: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as temporary:
         base = Path(temporary) / "base"
         await _begin(base)
         await _change(base, first)

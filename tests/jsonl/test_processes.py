@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,37 +10,33 @@ from typing import Any
 from dgent.model.query import Query
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED, find_ids, put, typed_record
+from tests.fault.nursery import Nursery
 from tests.jsonl.stores import data_of, odd, opened, without_cache
 from tests.jsonl.worker import ACCOUNTS
 from tests.soak import times
 
 KILLS = times(12)
-ROOT = Path(__file__).parents[2]
 
 
 class Worker:
     """A process that does a job on a folder."""
 
     def __init__(self, job: str, folder: Path, name: str) -> None:
-        command = [sys.executable, "-m", "tests.jsonl.worker", job, str(folder), name]
-        pipe = subprocess.PIPE
-        # Without a buffer here: what is read of it by lines is not missing at the end.
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, bufsize=0)
+        self._nursery = Nursery("tests.jsonl.worker")
+        self._child = self._nursery.start("work", job=job, folder=str(folder), name=name)
 
     def kill(self) -> list[Any]:
         """End it in the middle of its work, however slow it was to begin; what it said before."""
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b'["ready"]\n'
+        assert self._nursery.hear(self._child, timeout_s=60) == ["ready"]
         time.sleep(random.choice((0.02, 0.1, 0.3)))
-        self.process.kill()
-        return self.finish(-9)
+        self._child.kill()
+        return self.finish(-9)[1:]
 
     def finish(self, code: int = 0) -> list[Any]:
         """Wait until it ends; what it said."""
-        out, err = self.process.communicate(timeout=120)
-        assert self.process.returncode == code, err.decode()
-        whole = out[: out.rfind(b"\n") + 1]
-        return [json.loads(line) for line in whole.splitlines()]
+        self._nursery.wait(self._child, timeout_s=120)
+        assert self._child.code == code, self._child.said[-1:]
+        return self._child.said
 
 
 async def _check(store: JSONLBackend, said: list[Any]) -> Any:

@@ -17,6 +17,7 @@ from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED
 from tests.contract import program
 from tests.contract.test_differential import Step, reads, writes
+from tests.scratch import find_memory
 from tests.soak import times
 
 
@@ -37,7 +38,7 @@ async def _holdings(backend: Backend) -> Any:
 
 
 async def _run(steps: list[Step]) -> None:
-    with tempfile.TemporaryDirectory() as folder, program.slow_clock() as slow:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as folder, program.slow_clock() as slow:
         place, cache = Path(folder) / "store", Path(folder) / "other"
         backend = JSONLBackend(str(place), sync="on_close")
         follower = JSONLBackend(str(place), sync="on_close", cache=str(cache))

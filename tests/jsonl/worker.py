@@ -1,13 +1,11 @@
-"""What worker processes do on a folder: `python -m tests.jsonl.worker JOB FOLDER NAME`."""
+"""What worker processes of a nursery do on a folder."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
-import sys
 from typing import Any
 
 from dgent.errors import Closed, Conflict
@@ -16,13 +14,9 @@ from dgent.store.jsonl import backend
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import commit, find_ids, put, typed_record
 from tests.fault.forking import forked
+from tests.fault.nursery import say
 
 ACCOUNTS = [f"account.{n}" for n in range(4)]
-
-
-def say(*what: Any) -> None:
-    """Tell the one who started this, through a pipe that survives it."""
-    os.write(1, json.dumps(what).encode() + b"\n")
 
 
 async def transfer(store: JSONLBackend) -> None:
@@ -49,22 +43,22 @@ async def scribble(store: JSONLBackend, name: str) -> None:
         what = random.random()
         if what < 0.4:
             answer = await put(store, typed_record(f"{name}.{n}", n))
-            say("one", f"{name}.{n}", answer.written[0].rev, n)
+            say(["one", f"{name}.{n}", answer.written[0].rev, n])
         elif what < 0.6:
             pair = [f"{name}.{n}.{part}" for part in "ab"]
             await put(store, typed_record(pair[0], n), typed_record(pair[1], n, schema="tick"), key=pair[0])
-            say("pair", *pair)
+            say(["pair", *pair])
         elif what < 0.75:
             await transfer(store)
         elif what < 0.9:
             ids = [f"{name}.{n}.{part}" for part in range(5)]
             await asyncio.gather(*(put(store, typed_record(id, n)) for id in ids))
             for id in ids:
-                say("one", id, 1, n)
+                say(["one", id, 1, n])
         elif what < 0.96:
             await put(store, typed_record(f"{name}.gone", n))
             await store.forget([f"{name}.gone"], "tester", None)
-            say("gone", f"{name}.gone")
+            say(["gone", f"{name}.gone"])
         elif what < 0.98:
             await store.rewrite(history=True)
         else:
@@ -82,7 +76,7 @@ async def count_up(store: JSONLBackend, name: str) -> None:
             done += 1
         except Conflict:
             continue
-    say("counted", done)
+    say(["counted", done])
 
 
 async def hold(store: JSONLBackend, *ids: str, **data: Any) -> list[tuple[str, int, int]]:
@@ -99,7 +93,7 @@ async def hold_and_die(store: JSONLBackend, name: str) -> None:
     """Hold some commits, say so, and be gone."""
     backend.QUIET_S = 60.0  # a slow machine is not the end of a burst
     for told in await hold(store, *(f"{name}.{n}" for n in range(20))):
-        say("held", *told)
+        say(["held", *told])
     assert store.kernel.late
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -125,18 +119,14 @@ async def hold_and_fork(store: JSONLBackend, _: str) -> None:
     wait = forked(child)
     await hold(store, "parent")
     await asyncio.to_thread(wait)
-    say("both", len(await find_ids(store, limit=None)))
+    say(["both", len(await find_ids(store, limit=None))])
 
 
-async def main(job: str, folder: str, name: str) -> None:
+async def work(job: str, folder: str, name: str) -> None:
     """Open the folder and do the job."""
     store = JSONLBackend(folder)
     await store.open()
-    say("ready")
+    say(["ready"])
     jobs = (scribble, count_up, hold_and_die, hold_and_fork)
-    await {work.__name__: work for work in jobs}[job](store, name)  # type: ignore[operator]
+    await {each.__name__: each for each in jobs}[job](store, name)  # type: ignore[operator]
     await store.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))

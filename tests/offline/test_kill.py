@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dgent
+from tests.fault.nursery import Child, Nursery
 from tests.offline.worker import CLASHING
 from tests.offline.world import World
 from tests.soak import some, times
 
-ROOT = Path(__file__).parents[2]
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.offline.worker") as running:
+        yield running
 
 
-def run(job: str, folder: Path, at: int = 0) -> tuple[int, list[str]]:
+def run(nursery: Nursery, job: str, folder: Path, at: int = 0) -> tuple[int, list[str]]:
     """How the worker ended, and what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.offline.worker", job, str(folder), str(at)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode, done.stdout.split("\n")[:-1]
+    (child,) = nursery.wait(nursery.start("run", job=job, folder=str(folder), at=at), timeout_s=180)
+    assert child.code in (0, -9), child.said[-1:]
+    return child.code, child.said
 
 
 async def conflicting(world: World) -> None:
@@ -71,11 +67,11 @@ def steps_of(said: list[str]) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_killed_while_writing(tmp_path: Path) -> None:
+async def test_killed_while_writing(tmp_path: Path, nursery: Nursery) -> None:
     first = World(tmp_path / "0") if (tmp_path / "0").mkdir() is None else None
     assert first is not None
     first.leave()
-    code, said = run("write", tmp_path / "0")
+    code, said = run(nursery, "write", tmp_path / "0")
     steps = steps_of(said)
     assert (code, len(said)) == (0, 8) and steps >= 14
     for at in some(range(1, steps + 1), 8):
@@ -83,7 +79,7 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
         folder.mkdir()
         world = World(folder)
         world.leave()
-        code, said = run("write", folder, at)
+        code, said = run(nursery, "write", folder, at)
         assert code == -9
         world.come_back()
         async with world.open() as u:
@@ -102,7 +98,7 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_killed_while_replaying(tmp_path: Path) -> None:
+async def test_killed_while_replaying(tmp_path: Path, nursery: Nursery) -> None:
     steps = [0]  # none at first: that run says how many there are
     while steps:
         at = steps.pop(0)
@@ -111,14 +107,14 @@ async def test_killed_while_replaying(tmp_path: Path) -> None:
         world = World(folder)
         await conflicting(world)
         world.leave()
-        assert run("write", folder)[0] == 0
+        assert run(nursery, "write", folder)[0] == 0
         world.come_back()
-        code, said = run("replay", folder, at)
+        code, said = run(nursery, "replay", folder, at)
         if at:
             assert code == -9
             # Once more, killed at the same step of what is left, and then left alone.
-            run("replay", folder, at)
-            code, _ = run("replay", folder)
+            run(nursery, "replay", folder, at)
+            code, _ = run(nursery, "replay", folder)
         else:
             count = steps_of(said)
             assert count >= 14
@@ -132,27 +128,27 @@ KILLS = times(200) // 20
 
 
 @pytest.mark.timeout(120 + KILLS * 4)
-async def test_a_storm_of_kills_on_one_outbox(tmp_path: Path) -> None:
+async def test_a_storm_of_kills_on_one_outbox(tmp_path: Path, nursery: Nursery) -> None:
     """Three programs at a time share store and outbox; the store comes and goes, the programs are killed."""
     world, rng = World(tmp_path), random.Random(5)
     said: dict[str, list[str]] = {}
-    alive: dict[str, subprocess.Popen[str]] = {}
+    alive: dict[str, Child] = {}
     here = True
     try:
         for number in range(KILLS):
             while len(alive) < 3:
                 name = f"w{number}-{len(said)}"
                 said[name] = []
-                alive[name] = _start(tmp_path, name)
+                alive[name] = nursery.start("storm", folder=str(tmp_path), name=name)
             await asyncio.sleep(rng.uniform(0.2, 0.8))
             world.leave() if here else world.come_back()
             here = not here
             await asyncio.sleep(rng.uniform(0.1, 0.5))
             name = rng.choice(list(alive))
-            said[name] = _end(alive.pop(name))
+            said[name] = _end(nursery, alive.pop(name))
     finally:
-        for name, process in alive.items():
-            said[name] = _end(process)
+        for name, child in alive.items():
+            said[name] = _end(nursery, child)
     if not here:
         world.come_back()
     async with world.open() as u:
@@ -172,16 +168,8 @@ async def test_a_storm_of_kills_on_one_outbox(tmp_path: Path) -> None:
     print(f"\n{len(said)} programs killed, {answered} answered writes, 0 lost, 0 doubled")
 
 
-def _start(folder: Path, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.offline.worker", "storm", str(folder), name]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def _end(process: subprocess.Popen[str]) -> list[str]:
-    process.kill()
-    out, err = process.communicate()
-    assert process.returncode == -9, err
-    return out.split("\n")[:-1]
+def _end(nursery: Nursery, child: Child) -> list[str]:
+    child.kill()
+    nursery.wait(child)
+    assert child.code == -9, child.said[-1:]
+    return child.said

@@ -1,6 +1,6 @@
-"""A program that is killed at its n-th step: `python -m tests.offline.worker <job> <folder> <step>`.
+"""Jobs of a nursery that are killed at their n-th step.
 
-A step is before or after any commit to either file. What a write was answered with is printed, so that
+A step is before or after any commit to either file. They say what a write was answered with, so that
 what was promised can be compared with what is there.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import dgent
 from dgent.store.backend import Commit, Committed, View
 from dgent.store.sqlite.backend import SQLiteBackend
+from tests.fault.nursery import say
 from tests.offline.world import World
 
 CLASHING = "0190b0a0-0000-7000-8000-000000000001"
@@ -51,39 +51,41 @@ async def write(u: Any) -> None:
     """Some of everything: new, changed, several at once, deleted, and one that will conflict."""
     for n in range(3):
         await u.put(dgent.Datum(id="counter", data={"n": n}))
-        print(f"counter {n}", flush=True)
+        say(f"counter {n}")
     await u.put(dgent.Datum(id=CLASHING, data={"n": 0}), expect=0)
-    print("clash 0", flush=True)
+    say("clash 0")
     await u.put_many([dgent.Datum(id=f"m{k}", data={"n": 0}) for k in range(3)])
-    print("many 0", flush=True)
+    say("many 0")
     await u.put(dgent.Datum(id=CLASHING, data={"n": 1}))
-    print("clash 1", flush=True)
+    say("clash 1")
     await u.delete("m1")
-    print("deleted 0", flush=True)
+    say("deleted 0")
 
 
 async def storm(folder: str, name: str) -> None:
     """Write until killed, store or no store, and say what was answered."""
+    warnings.simplefilter("ignore")
     n = 0
     while True:
         async with _away(folder) as u:
             for _ in range(12):
                 await u.put(dgent.Datum(id=f"own.{name}", data={"n": n}))
-                print(f"own {n}", flush=True)
+                say(f"own {n}")
                 await u.put_many([dgent.Datum(id=f"{half}.{name}.{n}", data={"n": n}) for half in "ab"])
-                print(f"pair {n}", flush=True)
+                say(f"pair {n}")
                 n += 1
                 await asyncio.sleep(0.01)
 
 
-async def main(job: str, folder: str, at: int) -> None:
+async def run(job: str, folder: str, at: int) -> None:
     """Write while the store is away, or open it when it is back, which replays."""
+    warnings.simplefilter("ignore")
     fuse = Fuse(at)
     fuse.fit()
     async with World(Path(folder)).open() if job == "replay" else _away(folder) as u:
         if job == "write":
             await write(u)
-    print(f"steps {fuse.steps}", flush=True)
+    say(f"steps {fuse.steps}")
 
 
 def _away(folder: str) -> dgent.Universe:
@@ -91,11 +93,3 @@ def _away(folder: str) -> dgent.Universe:
     base = Path(folder)
     world.url, world.outbox = f"sqlite:///{base}/server/store.db", str(base / "outbox.db")
     return world.open()
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    if sys.argv[1] == "storm":
-        asyncio.run(storm(sys.argv[2], sys.argv[3]))
-    else:
-        asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

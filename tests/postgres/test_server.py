@@ -46,7 +46,7 @@ def test_a_folder_that_others_cannot_enter(
         skip("root")
     install = closed_copy(tmp_path)
     monkeypatch.setattr(servers, "binaries", lambda: install)
-    server = Server(servers.HASTY).create().start()
+    server = Server(servers.HASTY).initialize().start()
     try:
         assert server.bin.is_relative_to(own_tmp), "a copy runs"
     finally:
@@ -56,7 +56,7 @@ def test_a_folder_that_others_cannot_enter(
 
 def test_a_failed_start_leaves_nothing(own_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoServer, match="did not start"):
-        Server({"no_such_setting": "1"}).create().start()
+        Server({"no_such_setting": "1"}).initialize().start()
     monkeypatch.setattr(servers, "binaries", lambda: own_tmp / "nowhere" / "pginstall")
     with pytest.raises(NoServer, match="cannot run"):
         Server()

@@ -56,8 +56,9 @@ async def test_any_text_is_found(u: dgent.Universe, folded: bool, monkeypatch: p
         monkeypatch.setattr("dgent.store.engine.fold.MERGE_RUNS", 1)
     u.register(TEXT)
     texts = dict(TEXTS)
-    if u.backend.name in ("jsonl", "postgres"):
-        texts["distinct"] = texts["distinct"][-30_000:]  # enough pages for an engine that is not so quick
+    if u.backend.name != "sqlite":
+        # Enough pages for an engine; that there may be many more words is a matter of what all of them share.
+        texts["distinct"] = texts["distinct"][-30_000:]
     for id, body in texts.items():
         await u.remember({"body": body}, schema="text", id=id)
     if folded:

@@ -17,6 +17,7 @@ from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, NotFound
 from dgent.exchange.foreign import export_beads, import_beads
 from tests.cupboard.exchange.folders import held, values
+from tests.scratch import find_memory
 from tests.soak import times
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "beads-187.jsonl"
@@ -394,5 +395,5 @@ def test_whatever_an_issue_says_comes_back(rows: list[dict[str, Any]]) -> None:
             assert await held(cupboard) == before
             assert by_id(await back(cupboard, base / "out")) == by_id(rows)
 
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as base:
         asyncio.run(main(Path(base)))

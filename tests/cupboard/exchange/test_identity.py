@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cupboard.exchange.folders import FOLDERS, TIMES, VALUES, Folder, lines, through, values, write
+from tests.scratch import find_memory
 from tests.soak import times
 
 
 @settings(max_examples=times(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(FOLDERS)
 def test_whatever_a_folder_holds_it_comes_out_and_in_as_the_same(folder: Folder) -> None:
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as base:
         source, first, second = (Path(base, name) for name in ("source", "first", "second"))
         write(source, folder)
         one, done, again = asyncio.run(through(source, first))
@@ -47,7 +48,7 @@ NO_TIME = (None, "", "0001-01-01T00:00:00Z")
 @settings(max_examples=times(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(CRUMBS)
 def test_no_value_of_a_crumb_is_lost(rows: list[dict[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory(dir=find_memory()) as base:
         asyncio.run(through(write(Path(base, "in"), {"crumbs": rows}), Path(base, "out")))
         found = {each["crumb_id"]: each for each in lines(Path(base, "out"))["crumbs.jsonl"]}
     for row in rows:
