@@ -158,8 +158,11 @@ class Gate:
     @property
     def at_hand(self) -> Gate:
         """Return the same gate over the local copy that answers while the store is unavailable."""
+        inner = getattr(self.inner, "at_hand", self.inner)
+        if inner is self.inner:
+            return self
         twin = Gate(self.universe, self.principal, self.room)
-        twin.inner = getattr(self.inner, "at_hand", self.inner)
+        twin.inner = inner
         return twin
 
     # -- what the principal may see -------------------------------------------------------

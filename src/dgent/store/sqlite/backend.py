@@ -20,7 +20,7 @@ from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared, prepare
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
-from dgent.store.engine.read import Planned
+from dgent.store.engine.read import Planned, look_up_all
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
@@ -150,6 +150,11 @@ class SQLiteBackend(EmbeddedBackend):
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """Return the live version, read on this thread without an event loop."""
         return self._require_open().get(id, lazy)
+
+    def get_many_now(self, ids: Sequence[str]) -> list[Datum | None]:
+        """Return one answer for each of a few ids, read at one moment on this thread."""
+        found = self._require_open().get_many(ids)
+        return self._read_now(lambda reading: look_up_all(reading, ids, None)) if found is None else found
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         return self._require_open().read(work)
