@@ -13,7 +13,7 @@ from typing import Any
 from dgent import ids
 from dgent.blocks import errors, headers
 from dgent.blocks.access import audit, sharing
-from dgent.blocks.access.actor import Header, System, is_active
+from dgent.blocks.access.actor import BlockPermission, Header, System, is_active
 from dgent.blocks.access.agents import Groups, Roster, check_choice
 from dgent.blocks.access.audit import Refusal
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
@@ -72,6 +72,7 @@ class Library:
         self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
         self._search = BlockSearch(self._universe)
         self._ids: dict[str, str] = {}  # of its own blocks by label, as they were last found
+        self._visible: tuple[tuple[bytes, int], Any, Any] | None = None  # blocks of a prompt, by commit
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -148,6 +149,20 @@ class Library:
                 self._ids.clear()
             self._ids[label] = searched.id
         return searched
+
+    async def _find_for_context(
+        self, *asked: Any
+    ) -> tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]]:
+        """Find the blocks of a prompt; the answer is used again while nothing is committed."""
+        universe = self._universe
+        if universe.degraded is not None:
+            return await self._actor.find_for_context(universe, *asked)
+        seq = await universe.seq()
+        now = getattr(universe.backend, "epoch", b""), seq
+        if self._visible is None or self._visible[:2] != (now, asked):
+            self._visible = now, asked, await self._actor.find_for_context(universe, *asked)
+        found: tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]] = self._visible[2]
+        return found
 
     async def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""

@@ -35,6 +35,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import write
+from dgent.universe.position import known_seq
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -76,6 +77,7 @@ class VersionLog:
         self._head = Head(None, None)
         self._loaded = False
         self._usable = False  # whether the document was proven to be usable since it was last merged
+        self._proven: int | None = None  # a commit as of which the newest version in memory is the newest
         self._last = 0  # the newest version before `forget`
         self._pending = False  # whether some of it waits for the store to be online again
         self.lock = asyncio.Lock()  # held while the document is loaded or changed
@@ -195,7 +197,11 @@ class VersionLog:
         """
         here = self.number
         sure = self._universe.degraded is None
+        seq = known_seq(self._universe.backend) if sure and not self._pending else None
+        if seq is not None and seq == self._proven:
+            return True  # nothing at all was committed since
         if await self._is_newest():
+            self._proven = seq
             if self._pending:  # else all of it is marked already
                 self._mark_saved(sure)
             return True
@@ -254,7 +260,7 @@ class VersionLog:
     def forget(self) -> None:
         """Drop what is in memory, so that everything is read again."""
         self._last = self.number
-        self._document, self.tail, self._updates = None, [], []
+        self._document, self._proven, self.tail, self._updates = None, None, [], []
         self._head, self._loaded, self._pending, self._usable = Head(None, None), False, False, False
 
     async def _load(self) -> None:
@@ -378,6 +384,7 @@ class VersionLog:
         version = Version(number, datum.created_at, by, **_fields(record))
         self._pending = self._pending or done.seq is None
         self._mark_saved(done.seq is not None)
+        self._proven = done.seq
         self._add([(version, update)])
         if done.seq is not None and self._needs_packing():
             with suppress(StorageError):  # the version is stored; the next one tries to pack again

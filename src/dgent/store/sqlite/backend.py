@@ -175,6 +175,15 @@ class SQLiteBackend(EmbeddedBackend):
         finally:
             connection.set_progress_handler(None)
 
+    def known_seq(self) -> int | None:
+        """Return the newest seq if it is known without a read; None if it is not."""
+        return self._require_open().writer.known_seq()
+
+    async def last_seq(self) -> int:
+        """Return the newest seq."""
+        known = self.known_seq()
+        return await super().last_seq() if known is None else known
+
     async def _read(self, work: Callable[[Reading], R]) -> R:
         shared = self._require_open()
         assert self._loop is not None

@@ -360,6 +360,11 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         self._data_version = version
         return True
 
+    def known_seq(self) -> int | None:
+        """Return the newest seq if only this kernel has written since it last looked; else None."""
+        self._at_once("PRAGMA data_version").fetchall()  # begins a read, which notices what others wrote
+        return self.tip.seq if self.connection.data_version() == self._data_version else None
+
     def changes(self) -> tuple[int, int, int]:
         """Return counters that differ as soon as the present work has written something."""
         return self.connection.total_changes(), self.tip.seq, self.tip.record_key
