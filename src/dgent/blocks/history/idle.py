@@ -6,6 +6,8 @@ and again, as by each call of a tool, is loaded once, and then reads only what o
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from dgent.blocks.history.log import VersionLog
 from dgent.universe.universe import Universe
 
@@ -31,4 +33,6 @@ class IdleLogs:
         self._logs.pop(log.block, None)
         self._logs[log.block] = log
         if len(self._logs) > MOST:
-            del self._logs[next(iter(self._logs))]
+            # Blocks are collected on any thread, and another one may be given back meanwhile.
+            with suppress(KeyError, RuntimeError):
+                del self._logs[next(iter(self._logs))]
