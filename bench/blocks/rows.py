@@ -152,6 +152,9 @@ async def _looking(plan: Plan, path: str) -> list[Row]:
         snapshot = block._version_log.document.snapshot()
 
         async def load() -> None:
+            await (await Library(universe, agent="scout").get("notes")).text()
+
+        async def open_again() -> None:
             await (await library.get("notes")).text()
 
         async def in_memory() -> None:
@@ -160,13 +163,14 @@ async def _looking(plan: Plan, path: str) -> list[Row]:
         async def view() -> None:
             await block.at(choose.randrange(1, newest))
 
-        times = await interleave(
-            {"load": timed(load), "memory": timed(in_memory), "view": timed(view)}, VIEWS, pause_s=0
-        )
+        systems = {"load": timed(load), "again": timed(open_again)}
+        systems |= {"memory": timed(in_memory), "view": timed(view)}
+        times = await interleave(systems, VIEWS, pause_s=0)
         slowest = max(times["view"]) / 1e3
     size = size_text(plan.edits)
     return [
         within(f"blocks: load one of {size} versions", times["load"], times["memory"], 10),
+        within("  open it again", times["again"], (), 1),
         within("  view any of its versions", times["view"], times["memory"], 60),
         Row("    the slowest", "≤ 60 ms", slowest, verdict=verdict(slowest, slowest, slowest, 60), unit="ms"),
     ]

@@ -22,7 +22,7 @@ Call = Callable[[Any], Awaitable[Any]]
 
 # What only reads. Every other public method of these classes must have a row in one of the tables below.
 READING: dict[type, set[str]] = {
-    Block: {"text", "value", "history", "at", "diff", "branches", "checkpoints", "entries"},
+    Block: {"text", "value", "current", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
         *("get", "get_by_id", "get_archived", "list", "list_deleted", "list_shares", "sizes"),
         *("refusals", "activity", "search"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ class Counting:
     def head(self, id: str) -> Any:
         Counting.ids.append(id)
         return self._kernel.head(id)
+
+    def heads(self, ids: Sequence[str]) -> Any:
+        Counting.ids += ids
+        return self._kernel.heads(ids)
 
 
 async def fill(cupboard: Cupboard) -> None:

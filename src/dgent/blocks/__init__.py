@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dgent.blocks.access.audit import Refusal
     from dgent.blocks.access.permission import Request
     from dgent.blocks.access.sharing import Share
-    from dgent.blocks.block import Block, View
+    from dgent.blocks.block import Block
     from dgent.blocks.context.activity import Activity
     from dgent.blocks.context.archive import Entry
     from dgent.blocks.context.budget import Context
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dgent.blocks.document.template import TEMPLATES, Template
     from dgent.blocks.edit.editable import Section
     from dgent.blocks.folder.round import FileReport, FolderReport
-    from dgent.blocks.history.version import Branch, Version
+    from dgent.blocks.history.version import Branch, Version, View
     from dgent.blocks.library import Library
 
 _HOME = {
@@ -56,7 +56,7 @@ _HOME = {
     "TEMPLATES": "dgent.blocks.document.template",
     "Template": "dgent.blocks.document.template",
     "Version": "dgent.blocks.history.version",
-    "View": "dgent.blocks.block",
+    "View": "dgent.blocks.history.version",
 }
 
 __all__ = [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
 from dgent import clock, ids
 from dgent.blocks import errors
-from dgent.blocks.access.actor import BlockPermission, Header
+from dgent.blocks.access.actor import BlockPermission, Header, is_active
 from dgent.blocks.access.permission import AgentPermissions, PermissionCheck
 from dgent.blocks.document.diff import Diff, compare_lines, compare_values
 from dgent.blocks.document.document import Document
@@ -27,26 +26,13 @@ from dgent.blocks.history import rewrite, version
 from dgent.blocks.history.join import clear_over_limit, is_over_limit
 from dgent.blocks.history.log import VersionLog
 from dgent.blocks.history.retain import apply_retain, get_retain
-from dgent.blocks.history.version import Branch, Version
+from dgent.blocks.history.version import Branch, Version, View
 from dgent.blocks.record import CheckpointRecord, VersionRecord, checkpoint_id
 from dgent.errors import Conflict, DgentError, InputError, VersionConflict
 from dgent.model.query import Query
 from dgent.store.backend import Op
 from dgent.universe import write
 from dgent.universe.transaction import Transaction
-
-
-@dataclass(frozen=True)
-class View:
-    """A block as it was at a version, read-only."""
-
-    label: str
-    version: int
-    text: str
-    value: dict[str, Any]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Block(Editable):
@@ -61,7 +47,11 @@ class Block(Editable):
         self._permissions, self._block_permission = permissions, block_permission
         self._read: tuple[Header, Shape] | None = None
         self._measurement: tuple[Document, str, Header, str] | None = None
-        self._version_log = log or VersionLog(permissions.universe, block_permission.header.id)
+        self._version_log = log or permissions.logs.take(block_permission.header.id)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_version_log"):
+            self._permissions.logs.give_back(self._version_log)
 
     @property
     def _header(self) -> Header:
@@ -187,10 +177,24 @@ class Block(Editable):
             found += [each for each in list_trimmed(document, part.body) if wanted.matches(each)]
         return found[:limit]
 
+    async def current(self) -> View:
+        """Return its current content: version, text and value of one moment."""
+        document = await self._document()
+        return self._view(self._version_log.number, document)
+
     async def _document(self) -> Document:
-        await self._permissions.check(self, "read", "read")
-        await self._version_log.refresh()
-        return self._version_log.document
+        """Return the current document of a block that the agent may read now."""
+        log, permission = self._version_log, PermissionCheck(self._permissions, self, "read", "read")
+        async with log.lock:
+            if self._permissions.actor.owns(self.owner) and (newest := log.newest_ids()):
+                # One read proves both: the permission, and that what is in memory is what is stored.
+                header, *found = await self._permissions.universe.get_many([self.id, *newest])
+                if is_active(header) and log.is_newest_by(found):
+                    await permission.settle(self._permissions.actor.own_permission(header))
+                    return log.document
+            await permission.renew()
+            await log.refresh_locked()
+            return log.document
 
     async def history(self, limit: int | None = None) -> list[Version]:
         """Return its versions, newest first."""

@@ -13,7 +13,7 @@ from typing import Any
 from dgent import ids
 from dgent.blocks import errors, headers
 from dgent.blocks.access import audit, sharing
-from dgent.blocks.access.actor import Header, System
+from dgent.blocks.access.actor import BlockPermission, Header, System, is_active
 from dgent.blocks.access.agents import Groups, Roster, check_choice
 from dgent.blocks.access.audit import Refusal
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions, Request, check_permission
@@ -41,6 +41,7 @@ from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 LOG_LABEL = "log"
+MOST_IDS = 1024  # ids of blocks that are remembered by their labels
 
 
 class Library:
@@ -70,6 +71,8 @@ class Library:
         self._actor = self._permissions.actor
         self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
         self._search = BlockSearch(self._universe)
+        self._ids: dict[str, str] = {}  # of its own blocks by label, as they were last found
+        self._visible: tuple[tuple[bytes, int], Any, Any] | None = None  # blocks of a prompt, by commit
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -113,7 +116,7 @@ class Library:
         await self._permissions.require_trust("read", label)
         ids.check_name(label, "label")
         if owner in (None, self.agent):
-            own = await headers.find_header(self._universe, self.agent, label)
+            own = await self._find_own(label)
             if own is not None:
                 return Block(self._permissions, self._actor.own_permission(own))
         others = (
@@ -130,6 +133,36 @@ class Library:
                 owners=owners,
             )
         return Block(self._permissions, others[0])
+
+    async def _find_own(self, label: str) -> Header | None:
+        """Return the header of this agent's block with a label; one found before is read by its id."""
+        known = self._ids.get(label)
+        if known is not None:
+            (header,) = await self._universe.get_many([known])
+            if is_active(header) and (header.value.owner, header.value.label) == (self.agent, label):
+                found: Header = header
+                return found
+            del self._ids[label]
+        searched = await headers.find_header(self._universe, self.agent, label)
+        if searched is not None:
+            if len(self._ids) >= MOST_IDS:
+                self._ids.clear()
+            self._ids[label] = searched.id
+        return searched
+
+    async def _find_for_context(
+        self, *asked: Any
+    ) -> tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]]:
+        """Find the blocks of a prompt; the answer is used again while nothing is committed."""
+        universe = self._universe
+        if universe.degraded is not None:
+            return await self._actor.find_for_context(universe, *asked)
+        seq = await universe.seq()
+        now = getattr(universe.backend, "epoch", b""), seq
+        if self._visible is None or self._visible[:2] != (now, asked):
+            self._visible = now, asked, await self._actor.find_for_context(universe, *asked)
+        found: tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]] = self._visible[2]
+        return found
 
     async def get_by_id(self, id: str) -> Block:
         """Return a block by id: this agent's own, one shared with it, or one that belongs to all."""

@@ -72,10 +72,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def narrows(self) -> bool:
-        """True if it asks for more than the schema of records."""
+        """True if it asks for more than the schema of records, and what may be seen of them."""
         texts = self.author, self.source, self.parent, self.prefix
         times = self.since, self.until, self.updated_since, self.updated_until
-        others = self.tags, self.any_tags, self.where, self.allow
+        others = self.tags, self.any_tags, self.where
         return any(each is not None and each != frozenset() for each in (*texts, *times, *others))
 
     @cached_property

@@ -284,6 +284,9 @@ class Section(Editable):
     def value(self) -> dict[str, Any]:
         """Return its current content as plain values."""
 
+    def current(self) -> View:
+        """Return its current content, with the version of the block: all of one moment."""
+
 class Block(Editable):
     """A block as one agent may use it; each call that changes it is one version."""
 
@@ -366,6 +369,9 @@ class Block(Editable):
 
         With `trimmed` also the entries that the log's rule removed, from its history.
         """
+
+    def current(self) -> View:
+        """Return its current content: version, text and value of one moment."""
 
     def history(self, limit: int | None = None) -> list[Version]:
         """Return its versions, newest first."""

@@ -57,6 +57,10 @@ class ScrambledKernel:
         row = self._kernel.head(id)
         return None if row is None else _out(row)
 
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        """Return the newest version of each of some records, plain again."""
+        return [None if row is None else _out(row) for row in self._kernel.heads(ids)]
+
     def row(self, record_key: int) -> Row | None:
         """Return the newest version of a record by its key, plain again."""
         row = self._kernel.row(record_key)

@@ -52,6 +52,7 @@ from dgent.store.backend import (
     View,
     WaitingVector,
 )
+from dgent.universe.position import known_seq
 from dgent.universe.room import load_room
 
 if TYPE_CHECKING:
@@ -158,8 +159,11 @@ class Gate:
     @property
     def at_hand(self) -> Gate:
         """Return the same gate over the local copy that answers while the store is unavailable."""
+        inner = getattr(self.inner, "at_hand", self.inner)
+        if inner is self.inner:
+            return self
         twin = Gate(self.universe, self.principal, self.room)
-        twin.inner = getattr(self.inner, "at_hand", self.inner)
+        twin.inner = inner
         return twin
 
     # -- what the principal may see -------------------------------------------------------
@@ -464,6 +468,10 @@ class Gate:
     async def validate(self, guard: Guard, view: View) -> int:
         """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         return await self.inner.validate(guard, view)
+
+    def known_seq(self) -> int | None:
+        """Return the newest seq if it is known without a read."""
+        return known_seq(self.inner)
 
     async def last_seq(self) -> int:
         """Return the newest seq."""

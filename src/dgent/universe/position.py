@@ -6,9 +6,17 @@ position also names the epoch of the store, which a restore changes, and the tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dgent import clock
 from dgent.errors import HistoryGone
 from dgent.store.backend import Backend
+
+
+def known_seq(backend: Backend) -> int | None:
+    """Return the newest seq if an engine knows it without a read; None if it does not."""
+    ask: Callable[[], int | None] | None = getattr(backend, "known_seq", None)
+    return None if ask is None else ask()
 
 
 async def position_of(backend: Backend) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dgent.blocks.access.permission import Consent
     from dgent.blocks.library import Library
     from dgent.config.settings import Settings
+    from dgent.cupboard.cupboard import Cupboard
     from dgent.system.progress import Progress
     from dgent.universe.universe import Universe
 
@@ -22,7 +23,7 @@ def unheard(_done: int, _total: int | None) -> None:
 
 
 class Context:
-    """The context of one call; a door creates it, a program gets one from `invoke`."""
+    """The context of a call, or of all calls of one caller; a door creates it, a program uses `invoke`."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Context:
         self.consent = consent  # who is asked where a block wants the partner or a human to agree
         self.library = library  # one that a program has already, with its own trust and consent
         self.missing = missing  # where the store will be that nothing has been written to yet
+        self.cupboard: Cupboard | None = None  # that of the last call, which knows the definitions
         self.out = out  # where a verb that writes a file writes when the file is called "-"
 
     async def universe(self) -> Universe:

@@ -71,21 +71,25 @@ class Actor:
 
     async def find_permission(self, reader: Reader, id: str, owner: str) -> BlockPermission | None:
         """Return the agent's permission on a block now; None when it may not see it or there is none."""
-        if owner in (self.agent, CONSTELLATION):
+        if self.owns(owner):
             header = await reader.get(id)
-            return self.own_permission(header) if _is_active(header) else None
+            return self.own_permission(header) if is_active(header) else None
         members = await self._memberships(reader)
         groups = await find_group_ids(reader, (each.value.group for each in members))
         recipients = [agent_id(self.agent), *groups.values()]
         header, *shares = await reader.get_many([id, *(share_id(id, to) for to in recipients)])
-        if not _is_active(header):
+        if not is_active(header):
             return None
         return _shared_permission(header, [each for each in shares if isinstance(each, Crystal)], members)
+
+    def owns(self, owner: str) -> bool:
+        """Check whether the blocks of an owner are the agent's own or belong to all: no share is needed."""
+        return owner in (self.agent, CONSTELLATION)
 
     async def find_permission_by_id(self, reader: Reader, id: str) -> BlockPermission | None:
         """Return the agent's permission on the block with an id; None as in `find_permission`."""
         header = await reader.get(id)
-        return await self.find_permission(reader, id, header.value.owner) if _is_active(header) else None
+        return await self.find_permission(reader, id, header.value.owner) if is_active(header) else None
 
     async def find_visible(
         self, reader: Reader, *wanted: Where, limit: int | None = None
@@ -125,7 +129,7 @@ class Actor:
         shares = await self.find_received(reader, members)
         headers = await reader.get_many(list(dict.fromkeys(each.value.block for each in shares)))
         for header in headers:
-            if _is_active(header) and (not wanted or any(_matches(header.value, each) for each in wanted)):
+            if is_active(header) and (not wanted or any(_matches(header.value, each) for each in wanted)):
                 mine = [each for each in shares if each.value.block == header.id]
                 block_permission = _shared_permission(header, mine, members)
                 found += [] if block_permission is None else [block_permission]
@@ -212,7 +216,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted["$in"] if "$in" in wanted else value.startswith(wanted["$prefix"])
 
 
-def _is_active(header: Any) -> bool:
+def is_active(header: Any) -> bool:
+    """Check whether a record is the header of a block that was not deleted."""
     return isinstance(header, Crystal) and header.schema_name == BLOCK.name and header.value.active
 
 

@@ -14,6 +14,7 @@ from dgent.blocks import errors
 from dgent.blocks.access import audit
 from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
 from dgent.blocks.errors import missing
+from dgent.blocks.history.idle import IdleLogs
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, TRUSTS
 from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
 from dgent.errors import Denied, DgentError, InputError, VersionConflict
@@ -164,6 +165,11 @@ class PermissionCheck:
         block_permission = await permissions.actor.find_permission(source, block.id, block.owner)
         if block_permission is None:
             raise await self._gone_error(source)
+        await self.settle(block_permission)
+
+    async def settle(self, block_permission: BlockPermission) -> None:
+        """Judge a permission that was just read; ask for consent where it is needed, raise when denied."""
+        permissions, block = self._permissions, self._block
         block._block_permission = block_permission
         judgement = self._judge()
         if judgement.verdict == "deny":
@@ -255,6 +261,7 @@ class AgentPermissions:
         self.universe = universe.for_room(ROOM, partial=True)
         self.universe.author = agent  # the author of its commits, whoever opened the universe
         self.actor = Actor(agent, self.trust)
+        self.logs = IdleLogs(self.universe)
         self._consent, self._consent_s = consent, consent_s
 
     async def check(self, block: Block, operation: str, what: str) -> PermissionCheck:

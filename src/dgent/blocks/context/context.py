@@ -110,9 +110,7 @@ class ContextRequest:
 
 async def build_context(library: Library, wanted: ContextRequest) -> Context:
     """Build the memory part of a prompt for an agent."""
-    visible, hidden = await library._actor.find_for_context(
-        library._universe, wanted.filters(), _HIDDEN, NAMED + 1
-    )
+    visible, hidden = await library._find_for_context(wanted.filters(), _HIDDEN, NAMED + 1)
     shown = _select_shown(library.agent, visible, wanted)
     rendered = library._rendered
     bulk.forget_others(rendered, [each.header.id for each in visible])

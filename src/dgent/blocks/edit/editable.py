@@ -15,7 +15,7 @@ from dgent.blocks.document.shape import SectionShape, Shape
 from dgent.blocks.edit import structured
 from dgent.blocks.edit import text as texts
 from dgent.blocks.edit.edit import Edit, Part
-from dgent.blocks.history.version import Version
+from dgent.blocks.history.version import Version, View
 
 if TYPE_CHECKING:
     from dgent.blocks.block import Block
@@ -314,6 +314,13 @@ class Section(Editable):
     async def value(self) -> dict[str, Any]:
         """Return its current content as plain values."""
         return contents(self.shape, await self._whole._document(), self.name)
+
+    async def current(self) -> View:
+        """Return its current content, with the version of the block: all of one moment."""
+        document = await self._whole._document()
+        text = render_document(self.shape, document, self.limit, self.name)
+        value = contents(self.shape, document, self.name)
+        return View(self._whole.label, self._whole.version, text, value)
 
     @property
     def _block(self) -> Block:

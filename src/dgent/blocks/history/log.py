@@ -35,6 +35,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.store.backend import LIVE, Check, Delete, Op, Put
 from dgent.universe import write
+from dgent.universe.position import known_seq
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -44,6 +45,7 @@ KEEP = 16  # of the newest versions that are not packed
 STATE_EVERY = 3  # one of so many packs has the state
 PACK_AGE = timedelta(hours=1)  # or when the oldest of a few is older than this
 READ = 64  # versions read at once when it is not known how many there are
+YOUNG = 8  # versions read together with the snapshot: all that a young block has
 
 
 class Head(NamedTuple):
@@ -69,15 +71,33 @@ class VersionLog:
     def __init__(self, universe: Universe, block: str) -> None:
         self._universe, self._block = universe, block
         self._packs = PackStore(universe, block)
-        self.document = Document()
+        self._document: Document | None = None
         self.tail: list[Version] = []  # versions that are not packed, oldest first
         self._updates: list[bytes] = []  # theirs
         self._head = Head(None, None)
         self._loaded = False
         self._usable = False  # whether the document was proven to be usable since it was last merged
+        self._proven: int | None = None  # a commit as of which the newest version in memory is the newest
         self._last = 0  # the newest version before `forget`
         self._pending = False  # whether some of it waits for the store to be online again
         self.lock = asyncio.Lock()  # held while the document is loaded or changed
+
+    @property
+    def block(self) -> str:
+        """The id of the block."""
+        return self._block
+
+    @property
+    def document(self) -> Document:
+        """The document as of the newest version that was read; empty before that."""
+        if self._document is None:
+            self._document = Document()
+        return self._document
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the snapshot and of the updates after it."""
+        return len(self._base) + sum(map(len, self._updates))
 
     @property
     def is_loaded(self) -> bool:
@@ -177,8 +197,13 @@ class VersionLog:
         """
         here = self.number
         sure = self._universe.degraded is None
+        seq = known_seq(self._universe.backend) if sure and not self._pending else None
+        if seq is not None and seq == self._proven:
+            return True  # nothing at all was committed since
         if await self._is_newest():
-            self._mark_saved(sure)
+            self._proven = seq
+            if self._pending:  # else all of it is marked already
+                self._mark_saved(sure)
             return True
         while True:
             sure = self._universe.degraded is None
@@ -193,6 +218,21 @@ class VersionLog:
             self._add(came[1:])
             if len(came) < 2 or (len(came) < READ and self.number > here + 1):
                 return True
+
+    def newest_ids(self) -> tuple[str, ...]:
+        """Return the ids whose records prove that the newest version in memory is the newest one.
+
+        They are its own, and the one after it; none while it is not loaded, or some of it is not stored.
+        """
+        if not self._loaded or self._pending:
+            return ()
+        return version_id(self._block, self.number), version_id(self._block, self.number + 1)
+
+    def is_newest_by(self, found: Sequence[Any]) -> bool:
+        """Check whether the records of `newest_ids` prove it."""
+        here, later = found
+        is_same = isinstance(here, Crystal) and bool(self.tail) and later is None
+        return is_same and here.value.frontiers == self.tail[-1].frontiers
 
     async def _is_newest(self) -> bool:
         """Check whether the newest version in memory is the newest one; reads two records as they are."""
@@ -220,16 +260,17 @@ class VersionLog:
     def forget(self) -> None:
         """Drop what is in memory, so that everything is read again."""
         self._last = self.number
-        self.document, self.tail, self._updates = Document(), [], []
+        self._document, self._proven, self.tail, self._updates = None, None, [], []
         self._head, self._loaded, self._pending, self._usable = Head(None, None), False, False, False
 
     async def _load(self) -> None:
         """Load the snapshot and the versions after it; again if they were packed or rewritten in between."""
         while True:
-            head = await self._find_head()
-            came = await self._read_after(head.last_packed, READ)
-            if len(came) == READ:
-                came += await self._read_rest(head.last_packed + READ)
+            head, came = await self._read_start(YOUNG)
+            if head.snapshot is None and 0 < len(came) < YOUNG:
+                break  # that is all, and of one moment
+            came = came if head.snapshot is None else []
+            came += await self._read_rest(head.last_packed + len(came))
             # A version that rewrote history may have come after the snapshot was read.
             sure = bool(came) and not any(version.op in REWRITES for version, _ in came)
             if sure or head.is_same(await self._find_head()):
@@ -237,16 +278,23 @@ class VersionLog:
         self._load_state(head, came)
 
     async def _find_head(self) -> Head:
+        return (await self._read_start(0))[0]
+
+    async def _read_start(self, count: int) -> tuple[Head, list[tuple[Version, bytes]]]:
+        """Return the head, and of the first `count` versions those before the first that does not exist."""
         block = self._block
         ids = [redaction_id(block), snapshot_id(block), second_snapshot_id(block)]
+        ids += [version_id(block, number) for number in range(1, count + 1)]
         while True:
-            redaction, first, second = map(check_readable, await self._universe.get_many(ids), ids)
+            found = await self._universe.get_many(ids)
+            redaction, first, second = map(check_readable, found[:3], ids)
+            came = _versions_of(found[3:], ids[3:], 1)
             fresh = "" if redaction is None else redaction.value.snapshot
             if redaction is None or not fresh:
-                return Head(redaction, first or second)
+                return Head(redaction, first or second), came
             snapshot = await self._read_record(snapshot_id(block, fresh))
             if snapshot is not None:
-                return Head(redaction, snapshot)
+                return Head(redaction, snapshot), came
             now = await self._read_record(redaction.id)
             if now is not None and now.rev == redaction.rev:
                 error = errors.DocumentCorrupt(f"the snapshot of the block {block!r} is missing")
@@ -269,7 +317,7 @@ class VersionLog:
             error = errors.DocumentCorrupt(f"the block {self._block!r} has no versions")
             raise missing(self._universe, error)
         content = b"" if head.snapshot is None else head.snapshot.datum.content
-        self.document = Document.load(content, [update for _, update in came])
+        self._document = Document.load(content, [update for _, update in came])
         self._head, self.tail, self._updates = head, [], []
         self._add(came)
         self._loaded, self._usable = True, False
@@ -293,12 +341,7 @@ class VersionLog:
     async def _read_after(self, number: int, count: int) -> list[tuple[Version, bytes]]:
         """Return the versions after one, up to the first that does not exist."""
         ids = [version_id(self._block, number + step) for step in range(1, count + 1)]
-        out: list[tuple[Version, bytes]] = []
-        for step, found in enumerate(await self._universe.get_many(ids), 1):
-            if (each := check_readable(found, ids[step - 1])) is None:
-                break
-            out.append((_version(number + step, each), each.datum.content))
-        return out
+        return _versions_of(await self._universe.get_many(ids), ids, number + 1)
 
     def _add(self, came: Sequence[tuple[Version, bytes]]) -> None:
         for version, update in came:
@@ -341,6 +384,7 @@ class VersionLog:
         version = Version(number, datum.created_at, by, **_fields(record))
         self._pending = self._pending or done.seq is None
         self._mark_saved(done.seq is not None)
+        self._proven = done.seq
         self._add([(version, update)])
         if done.seq is not None and self._needs_packing():
             with suppress(StorageError):  # the version is stored; the next one tries to pack again
@@ -486,6 +530,16 @@ class VersionLog:
     def _base(self) -> bytes:
         """The content of the snapshot."""
         return b"" if self.snapshot is None else self.snapshot.datum.content
+
+
+def _versions_of(found: Sequence[Any], ids: Sequence[str], first: int) -> list[tuple[Version, bytes]]:
+    """Return the versions and updates of records from a number on, up to the first that does not exist."""
+    out: list[tuple[Version, bytes]] = []
+    for number, (each, id) in enumerate(zip(found, ids, strict=True), first):
+        if (record := check_readable(each, id)) is None:
+            break
+        out.append((_version(number, record), record.datum.content))
+    return out
 
 
 def _version(number: int, found: Crystal[Any]) -> Version:

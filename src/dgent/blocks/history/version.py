@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 REDACT, COMPACT = "redact", "compact"
 REWRITES = (REDACT, COMPACT)  # after these a document in memory is out of date
@@ -46,6 +47,19 @@ class Version:
     def diffstat(self) -> str:
         """The characters added and removed, as in `+12 -3`."""
         return f"+{self.added} -{self.removed}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A block as it was at a version, read-only."""
+
+    label: str
+    version: int
+    text: str
+    value: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ MOST_NESTED = 100  # items of a list inside an answer
 MOST_MESSAGE = 2_000
 MOST_ANSWER = 100_000  # bytes of JSON
 Answer = dict[str, Any]
+_NUMBERS = (bool, int, float)
 
 
 class AnswerPart(NamedTuple):
@@ -123,11 +124,18 @@ class TextSpace:
             self.was_cut = self.was_cut or len(value) > most
             return value if len(value) <= most else value[: most - 1] + "…"
         if isinstance(value, dict):
-            return {key: self.cut(each, in_list) for key, each in value.items()}
+            always = self.always
+            # Most values are short texts and numbers, which are not worth a call each.
+            return {
+                key: each
+                if (type(each) is str and len(each) <= always) or each is None or type(each) in _NUMBERS
+                else self.cut(each, in_list)
+                for key, each in value.items()
+            }
         if isinstance(value, list):
             most = MOST_NESTED if in_list else MOST_NESTED * 2
             self.was_cut = self.was_cut or len(value) > most
-            return [self.cut(each, True) for each in value[:most]]
+            return [each if type(each) in _NUMBERS else self.cut(each, True) for each in value[:most]]
         return value
 
 

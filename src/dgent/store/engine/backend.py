@@ -97,7 +97,7 @@ def _keeps_none(reading: Reading, row: Row) -> bool:
 
 R = TypeVar("R")
 
-INLINE_IDS = 32  # up to so many point reads are a short read
+INLINE_IDS = 64  # up to so many point reads are a short read
 BATCH = 20_000  # entries removed by one statement
 
 
@@ -168,7 +168,7 @@ class KernelBackend(ABC):
         wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Datum | None]:
-            return [read.look_up(reading, id, as_of) for id in wanted]
+            return read.look_up_all(reading, wanted, as_of)
 
         return await self._inline(work) if len(wanted) <= INLINE_IDS else await self._read(work)
 
@@ -177,7 +177,7 @@ class KernelBackend(ABC):
         wanted = check_ids(ids)
 
         def work(reading: Reading) -> list[Rank | None]:
-            heads = [reading.head(id) for id in wanted]
+            heads = reading.heads(wanted)
             return [
                 None if row is None else Rank(row.record_key, row.created_at if row.live else None)
                 for row in heads

@@ -6,7 +6,7 @@ many commits can share one transaction without savepoints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -186,8 +186,10 @@ class Ledger:
             done = self.put_together((prepared,))
             if done is not None:
                 return done[0]
+        ids_ = [op.id for op in commit.ops]
+        heads = dict(zip(ids_, kernel.heads(ids_), strict=True))
         verdicts = [
-            self._judge(op, made, commit) for op, made in zip(commit.ops, prepared.drafts, strict=True)
+            self._judge(op, made, commit, heads) for op, made in zip(commit.ops, prepared.drafts, strict=True)
         ]
         if commit.guard is not None:
             check_guard(kernel, commit.guard, view)
@@ -208,19 +210,21 @@ class Ledger:
             self._appender.forms.clear()
             self._generation = self.kernel.generation
 
-    def _judge(self, op: Op, made: EncodedDatum | None, commit: Commit) -> _OpOutcome:
-        head = self.kernel.head(op.id)
+    def _judge(
+        self, op: Op, made: EncodedDatum | None, commit: Commit, heads: Mapping[str, Row | None]
+    ) -> _OpOutcome:
+        head = heads[op.id]
         live = head is not None and head.live == 1
         expect = op.expect
         if expect is not None:
             rev = head.rev if live and head is not None else 0
             if not self._is_as_expected(op, rev, head) and not (
-                expect == 0 and owner.is_foreign(self.kernel, op.id, head, commit.room)
+                expect == 0 and owner.is_foreign(self.kernel, op.id, head, commit.room, heads)
             ):
                 raise _mismatch(op.id, expect, rev)
         if type(op) is Check:
             return _OpOutcome(op, None, head, SAME)
-        owner.check_owner(self.kernel, op.id, head, made, commit.room)
+        owner.check_owner(self.kernel, op.id, head, made, commit.room, heads)
         if made is None:
             return _OpOutcome(op, None, head, DELETE if live else SAME)
         if head is None or not live:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from dgent.errors import Busy
@@ -13,8 +13,8 @@ from dgent.model.query import Query
 from dgent.search.wanted import Wanted
 from dgent.store.backend import NONE_OWN, OwnVersions, Page, SearchPage, View
 from dgent.store.engine import read
-from dgent.store.engine.backend import KernelBackend
-from dgent.store.engine.check import check_as_of
+from dgent.store.engine.backend import INLINE_IDS, KernelBackend
+from dgent.store.engine.check import check_as_of, check_ids
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.kernel import Reading
 
@@ -34,6 +34,10 @@ class EmbeddedBackend(KernelBackend):
     def get_now(self, id: str, lazy: bool = False) -> Datum | None:
         """Return the live version, read on this thread without an event loop."""
 
+    @abstractmethod
+    def get_many_now(self, ids: Sequence[str]) -> list[Datum | None]:
+        """Return one answer for each of a few ids, read at one moment on this thread."""
+
     async def _inline(self, work: Callable[[Reading], R]) -> R:
         """Run a short read on the loop's thread, unless it would have to wait for someone."""
         try:
@@ -49,6 +53,16 @@ class EmbeddedBackend(KernelBackend):
             except Busy:
                 pass  # the read below waits on another thread
         return await super().get(id, as_of, lazy)
+
+    async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
+        """Return one answer for each id, read at one moment; a few are read on this thread."""
+        wanted = check_ids(ids)
+        if as_of is None and len(wanted) <= INLINE_IDS:
+            try:
+                return self.get_many_now(wanted)
+            except Busy:
+                pass  # the read below waits on another thread
+        return await super().get_many(wanted, as_of)
 
     async def query(self, query: Query, view: View, as_of: int | None = None) -> Page:
         """Return a page of matching records in order; a short one is read on this thread."""

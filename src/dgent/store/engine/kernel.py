@@ -196,6 +196,10 @@ class Reading(Protocol):
         """Return the newest version of a record, which may be a tombstone."""
         ...
 
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        """Return what `head` returns for each id, of one moment."""
+        ...
+
     def row(self, record_key: int) -> Row | None:
         """Return the newest version of a record by its key."""
         ...

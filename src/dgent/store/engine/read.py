@@ -111,7 +111,16 @@ def _sound(datum: Datum | None) -> Datum | None:
 
 def look_up(reading: Reading, id: str, as_of: int | None) -> Datum | None:
     """Return a record like `get`; a damaged one comes back with its problem."""
-    head = reading.head(ids.check_id(id))
+    return _datum_at(reading, reading.head(ids.check_id(id)), as_of)
+
+
+def look_up_all(reading: Reading, wanted: Sequence[str], as_of: int | None) -> list[Datum | None]:
+    """Return what `look_up` returns for each id."""
+    return [_datum_at(reading, head, as_of) for head in reading.heads(wanted)]
+
+
+def _datum_at(reading: Reading, head: Row | None, as_of: int | None) -> Datum | None:
+    """Return the live version of a record at a seq."""
     if head is None:
         return None
     if as_of is not None and head.seq > as_of:

@@ -242,7 +242,7 @@ class TextSearch:
     ) -> None:
         if len(kept) > _MOST_KEPT:
             kept.clear()
-        self.indexes, self.view, self.overrides = indexes, view, overrides
+        self.indexes, self.view, self.overrides, self._short = indexes, view, overrides, short
         self._reading = indexes[0].reading
         self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
         waiting = [(source.index.state.name, len(source.behind.waiting)) for source in self._sources]
@@ -297,6 +297,8 @@ class TextSearch:
             if len(best) < few:
                 return
             # A filter took most of them.
+            if self._short:
+                raise TooLong
             done, few = few, few * _MORE
 
     def load(self, record_keys: Sequence[int]) -> dict[int, Datum | None]:

@@ -179,6 +179,11 @@ class JSONLBackend(SQLiteBackend):
         self._refresh()
         return super().get_now(id, lazy)
 
+    def get_many_now(self, ids: Sequence[str]) -> list[Datum | None]:
+        """Return one answer for each of a few ids, read at one moment on this thread."""
+        self._refresh()
+        return super().get_many_now(ids)
+
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         self._refresh()
         try:

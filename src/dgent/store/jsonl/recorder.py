@@ -103,6 +103,12 @@ class RecordingKernel:
         """Return the newest version of a record."""
         return self._rows.get(id) or self._kernel.head(id)
 
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        """Return the newest version of each of some records."""
+        if self._rows:
+            return [self.head(id) for id in ids]
+        return self._kernel.heads(ids)
+
     def are_new(self, ids: Sequence[str]) -> bool:
         """Check that no record has one of these ids."""
         return self._rows.keys().isdisjoint(ids) and self._kernel.are_new(ids)

@@ -94,6 +94,9 @@ class MemoryKernel(VectorTable):
         record_key = self._by_id.get(id)
         return None if record_key is None else self._rows[record_key]
 
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        return [self.head(id) for id in ids]
+
     def row(self, record_key: int) -> Row | None:
         return self._rows.get(record_key)
 
@@ -495,6 +498,10 @@ class MemoryBackend(EmbeddedBackend):
         if lazy:
             return self._read_now(lambda reading: read.get_lazily(reading, id))
         return self._read_now(lambda reading: read.get(reading, id, None))
+
+    def get_many_now(self, ids: Sequence[str]) -> list[Datum | None]:
+        """Return one answer for each of a few ids, read at one moment on this thread."""
+        return self._read_now(lambda reading: read.look_up_all(reading, ids, None))
 
     async def wait(self, since: int, timeout_s: float) -> int:
         """Return the newest seq as soon as it passes `since`, or when time is up."""

@@ -178,6 +178,9 @@ class PostgresReading(VectorReads):
         found = self._all(self.texts.head, id)
         return Row._make(found[0]) if found else None
 
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        return [self.head(id) for id in ids]
+
     def row(self, record_key: int) -> Row | None:
         if record_key not in self._rows:
             wanted = self._along(record_key, self._rows)

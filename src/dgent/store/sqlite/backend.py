@@ -20,7 +20,7 @@ from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared, prepare
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
-from dgent.store.engine.read import Planned
+from dgent.store.engine.read import Planned, look_up_all
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
@@ -151,6 +151,11 @@ class SQLiteBackend(EmbeddedBackend):
         """Return the live version, read on this thread without an event loop."""
         return self._require_open().get(id, lazy)
 
+    def get_many_now(self, ids: Sequence[str]) -> list[Datum | None]:
+        """Return one answer for each of a few ids, read at one moment on this thread."""
+        found = self._require_open().get_many(ids)
+        return self._read_now(lambda reading: look_up_all(reading, ids, None)) if found is None else found
+
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         return self._require_open().read(work)
 
@@ -169,6 +174,15 @@ class SQLiteBackend(EmbeddedBackend):
             return None
         finally:
             connection.set_progress_handler(None)
+
+    def known_seq(self) -> int | None:
+        """Return the newest seq if it is known without a read; None if it is not."""
+        return self._require_open().writer.known_seq()
+
+    async def last_seq(self) -> int:
+        """Return the newest seq."""
+        known = self.known_seq()
+        return await super().last_seq() if known is None else known
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         shared = self._require_open()

@@ -56,6 +56,11 @@ _ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
 LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
 _BRIEF_HEAD = f"SELECT {BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
 HEAD = f"SELECT {COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
+AT_ONCE = 64  # ids that one statement reads
+_HEADS = {
+    1 << bits: HEAD.replace("= ?", f"IN ({', '.join('?' * (1 << bits))})", 1)
+    for bits in range(AT_ONCE.bit_length())
+}
 _ROW = f"SELECT {COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
 _PAST_FROM = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
@@ -191,6 +196,17 @@ class SQLiteReading(VectorReads):
     def head(self, id: str) -> Row | None:
         found = self._execute(HEAD, (id,)).fetchall()
         return Row._make(found[0]) if found else None
+
+    def heads(self, ids: Sequence[str]) -> list[Row | None]:
+        found: dict[str, Any] = {}
+        for first in range(0, len(ids), AT_ONCE):
+            part = ids[first : first + AT_ONCE]
+            # A few texts for all numbers of ids, so that each of them stays prepared.
+            size = 1 << (len(part) - 1).bit_length()
+            rows: list[Any] = self._execute(_HEADS[size], (*part, *(None,) * (size - len(part)))).fetchall()
+            found.update((row[1], row) for row in rows)
+        make = Row._make
+        return [make(found[id]) if id in found else None for id in ids]
 
     def row(self, record_key: int) -> Row | None:
         found = self._all(_ROW, record_key)

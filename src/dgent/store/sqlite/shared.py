@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
@@ -31,7 +31,7 @@ from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import connect, reserve_index, translate, translate_errors, use_wal
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
-from dgent.store.sqlite.reading import SQLiteReading
+from dgent.store.sqlite.reading import AT_ONCE, SQLiteReading
 from dgent.store.sqlite.writer import Transactions, WriterThread
 
 R = TypeVar("R")
@@ -102,6 +102,23 @@ class Shared:
                 # something else, the same shows again below.
                 pass
         return self.read(lambda reading: read.get(reading, id, None))
+
+    def get_many(self, ids: Sequence[str]) -> list[Datum | None] | None:
+        """Return the live versions of some records, read by one statement; None if that does not do.
+
+        A name that was forgotten after it, or a damaged record, must be read in a transaction.
+        """
+        reader = self._reader()
+        if len(ids) > AT_ONCE:
+            return None
+        with reader.lock:
+            try:
+                found = read.look_up_all(reader.reading, ids, None)
+            except (apsw.Error, UnicodeDecodeError) as error:
+                raise translate(error, self.path) from error
+            except Exception:
+                return None
+        return None if any(each is not None and each.problem is not None for each in found) else found
 
     def read(self, work: Callable[[Reading], R]) -> R:
         """Run reads that all see one moment."""

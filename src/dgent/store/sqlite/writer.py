@@ -148,6 +148,23 @@ class WriterThread:
             self.lock.release()
         return True
 
+    def known_seq(self) -> int | None:
+        """Return the newest seq if it is known here without a read of any record; None if it is not.
+
+        Never waits. It is known while nobody is writing here, and nobody else has written since.
+        """
+        if self._closed or self._left or not self._jobs.empty() or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            self._patience.none = True
+            kernel = self.kernel
+            return kernel.known_seq() if isinstance(kernel, SQLiteKernel) else None
+        except apsw.Error:
+            return None  # whoever reads gets the reason
+        finally:
+            self._patience.none = False
+            self.lock.release()
+
     def run_alone(self, work: Callable[[], None], wait_s: float) -> None:
         """Run work on this thread while nobody writes here; Busy when somebody does for too long."""
         if not self.lock.acquire(timeout=wait_s):

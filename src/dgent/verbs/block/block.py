@@ -117,13 +117,13 @@ async def get(context: Context, ask: GetBlock) -> BlockText:
     """Show what a block says."""
     block = await block_of(await library_of(context), ask)
     part = block if ask.section is None else block.section(ask.section)
-    said = await part.text()
+    found = await part.current()
     if ask.lines is None:
-        return BlockText(block.owner, block.label, block.version, said, await part.value())
-    every = said.splitlines()
+        return BlockText(block.owner, found.label, found.version, found.text, found.value)
+    every = found.text.splitlines()
     first, last = parse.line_range(ask.lines, len(every))
     shown = number_lines(every[first - 1 : last], first)
-    return BlockText(block.owner, block.label, block.version, shown, {}, len(every))
+    return BlockText(block.owner, found.label, found.version, shown, {}, len(every))
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))

@@ -127,8 +127,10 @@ class FindCrumbs(Ask):
 
 async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:
     """Build the filter of these options."""
-    definitions = await cupboard.definitions()
     filters: dict[str, Any] = {}
+    if not (ask.trail or ask.type or ask.priority or ask.owner or ask.label or ask.property):
+        return filters
+    definitions = await cupboard.definitions()
     if ask.trail is not None:
         filters["trail_id"] = await input.id_of(cupboard, "trails", ask.trail)
     if len(ask.label) > 1:

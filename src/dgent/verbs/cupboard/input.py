@@ -44,8 +44,11 @@ FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "cl
 
 
 async def cupboard_of(context: Context) -> Cupboard:
-    """Return the cupboard on the store of a call."""
-    return room.Cupboard(await context.universe())
+    """Return the cupboard on the store of a call, which a door may keep for the next one."""
+    universe = await context.universe()
+    if context.cupboard is None or context.cupboard.universe is not universe:
+        context.cupboard = room.Cupboard(universe)
+    return context.cupboard
 
 
 def actor(context: Context, author: str, given: str | None = None) -> str:
