@@ -23,8 +23,8 @@ from dgent.search.run import MAX_COUNT, Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
 from dgent.store.engine.catalog import T_MIN, TEXT, Entry, SchemaState, find_waiting_entry, text_index
+from dgent.store.engine.history import version
 from dgent.store.engine.kernel import Reading, TextDoc, Writing
-from dgent.store.engine.read import version
 from dgent.store.engine.row import Row
 from dgent.store.engine.text import (
     COUNTS,
