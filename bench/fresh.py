@@ -4,7 +4,7 @@ Any write drops what readers have cached, also that of a row of no concern to dg
 store that just got such a row; beside it stands one that nobody writes to at all.
 
 The other process is `python -m bench.fresh`: a line with a path, a tag and a kind has it ask there once, and
-it answers with the microseconds that this took.
+it answers with the microseconds that this took, on the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
 from itertools import islice
-from time import perf_counter
 
 import apsw
 
-from bench.measure import Row, Times, compared, say
+from bench.measure import Row, Stopwatch, Times, Took, compared, say
 from bench.plan import Plan
 from bench.puts import TASKS, by_tasks
 from bench.reads import NEWEST, query_newest
@@ -42,7 +41,7 @@ async def fresh(plan: Plan, stores: Stores) -> list[Row]:
         async with AsyncExitStack() as stack:
             sides = Sides(stores, await stores.sized(plan.middle))
             await sides.open(stack)
-            times = await sides.measure(count, plan.rounds // 3 if count > 1_000 else plan.rounds * 5)
+            times = await sides.measure(count, max(plan.rounds // 3, 5) if count > 1_000 else plan.rounds * 5)
         for place in _PLACES:
             work = f"newest {NEWEST} right after {puts}, {place}"
             rows.append(compared(work, times, f"written, {place}", f"touched, {place}", _LIMIT))
@@ -70,7 +69,7 @@ class Sides:
     async def measure(self, count: int, rounds: int) -> Times:
         """Put so many, then ask each store once in each process; so many times."""
         choose, source = random.Random(8), samples(9)
-        times: dict[str, list[float]] = {}
+        times: dict[str, list[Took]] = {}
         for turn in range(-3, rounds):
             tag, kind = choose.choice(TOPICS), choose.choice(KINDS)
             await _put(self._opened["written"], list(islice(source, count)))
@@ -87,12 +86,13 @@ class Sides:
                         times.setdefault(f"{name}, {place}", []).append(took)
         return times
 
-    async def _ask(self, name: str, place: str, tag: str, kind: str) -> float:
+    async def _ask(self, name: str, place: str, tag: str, kind: str) -> Took:
         if place == _PLACES[0]:
             return await _ask(self._opened[name], tag, kind)
         assert self._other.stdin is not None and self._other.stdout is not None
         self._other.stdin.write(json.dumps([self._paths[name], tag, kind]).encode() + b"\n")
-        return float(await self._other.stdout.readline())
+        wall, cpu = (await self._other.stdout.readline()).split()
+        return Took(float(wall), float(cpu))
 
 
 async def _put(universe: Universe, records: list[Sample]) -> None:
@@ -101,10 +101,10 @@ async def _put(universe: Universe, records: list[Sample]) -> None:
         await put(records[first : first + TASKS])
 
 
-async def _ask(universe: Universe, tag: str, kind: str) -> float:
-    began = perf_counter()
+async def _ask(universe: Universe, tag: str, kind: str) -> Took:
+    watch = Stopwatch()
     found = await query_newest(universe, tag, kind, NEWEST)
-    took = (perf_counter() - began) * 1e6
+    took = watch.each(1)
     assert len(found) == NEWEST
     return took
 
@@ -125,7 +125,8 @@ async def _serve() -> None:
             path, tag, kind = json.loads(line)
             if path not in opened:
                 opened[path] = await stack.enter_async_context(open_store(path, "relaxed"))
-            print(await _ask(opened[path], tag, kind), flush=True)
+            took = await _ask(opened[path], tag, kind)
+            print(float(took), took.cpu, flush=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ from dgent.store.backend import (
     View,
     WaitingVector,
 )
-from dgent.store.engine import prune, read, search, text, vector_fold, vector_search
+from dgent.store.engine import history, prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
@@ -53,6 +53,7 @@ from dgent.store.engine.errors import TooLong
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, LoggedOp, Reading
 from dgent.store.engine.override import find_overrides
+from dgent.store.engine.reference import find_referrers
 from dgent.store.engine.row import Row, datum_of
 from dgent.store.engine.thread import rank_in_threads
 from dgent.store.engine.vector import describe_embedded, open_vectors
@@ -64,7 +65,7 @@ def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
 
     Records that are neither on the feed nor in the history, such as heartbeats, are left out.
     """
-    read.check_floor(reading, max(seq - 1, 0))
+    history.check_floor(reading, max(seq - 1, 0))
     logged = reading.read_commit(seq)
     if logged is None:
         raise NotFound(f"no commit {seq}", seq=seq)
@@ -79,7 +80,7 @@ def _state_before(reading: Reading, seq: int, op: LoggedOp) -> Reverted | None:
     head = reading.row(record_key)
     if head is None:
         raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
-    before = None if rev == 1 else read.version(reading, head, rev - 1)
+    before = None if rev == 1 else history.version(reading, head, rev - 1)
     if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
         if code & QUIET and _keeps_none(reading, head):
             return None  # a heartbeat: nobody needs its state before
@@ -331,7 +332,7 @@ class KernelBackend(ABC):
 
         def work(reading: Reading) -> list[Datum]:
             reading.refresh()
-            return read.referrers(reading, id, limit, view)
+            return find_referrers(reading, id, limit, view)
 
         return await self._read(work)
 
@@ -352,7 +353,7 @@ class KernelBackend(ABC):
 
         def work(reading: Reading) -> list[Version]:
             reading.refresh()
-            return read.history(reading, id, limit)
+            return history.history(reading, id, limit)
 
         return await self._read(work)
 
@@ -363,7 +364,7 @@ class KernelBackend(ABC):
 
         def work(reading: Reading) -> list[Change]:
             reading.refresh()
-            return read.changes(reading, since, limit)
+            return history.changes(reading, since, limit)
 
         return await self._read(work)
 

@@ -32,8 +32,8 @@ from dgent.store.engine.catalog import (
     renew_texts,
     text_index,
 )
+from dgent.store.engine.history import version
 from dgent.store.engine.kernel import Reading, TextDoc, Writing
-from dgent.store.engine.read import version
 from dgent.store.engine.row import Row
 from dgent.store.engine.text import (
     COUNTS,

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from dgent.model.datum import Datum
 from dgent.store.backend import OwnVersions, View
+from dgent.store.engine.history import check_floor, find_changed
 from dgent.store.engine.kernel import Reading
-from dgent.store.engine.read import check_floor, find_changed
 from dgent.store.engine.row import datum_of
 
 Overrides: TypeAlias = Mapping[int, Datum | None]

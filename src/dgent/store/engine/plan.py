@@ -13,8 +13,8 @@ from typing import NamedTuple
 from dgent import clock
 from dgent.model import order
 from dgent.model import path as paths
-from dgent.model.contract.lookup import Defaults, Lookup
-from dgent.model.contract.scalar import KINDS, Kind, is_exact, value_of
+from dgent.model.contract.lookup import Lookup
+from dgent.model.contract.scalar import KINDS, Kind
 from dgent.model.query import Query
 from dgent.model.where import Condition
 from dgent.store.backend import View
@@ -27,20 +27,28 @@ from dgent.store.engine.catalog import (
     IndexName,
     Position,
     SchemaState,
-    after_prefix,
     field_index,
     high,
     low,
     number_key,
 )
 from dgent.store.engine.kernel import IndexScan, Reading
+from dgent.store.engine.key_range import (
+    RANGES,
+    KeyRange,
+    compares_keys,
+    find_equal_keys,
+    find_key_range,
+    find_one_key,
+    find_order_range,
+    holds_any,
+    make_key,
+)
 
 PROBE = 256  # indexes shorter than this are simply read
 SORTABLE = 2048  # a range with fewer entries is read and sorted rather than walked past
-CHOICES = 64  # `$in` with more values is left to `matches`
 _ALL = 2**62  # counts to the end
 _WORTH = 32  # about so many entries are counted, or looked up in another index, in the time of one row
-_AFTER_MISSING = after_prefix(UNLISTED) or b""  # where the records with a field begin in its index
 NEAR = 32  # how sparse an index is shows in the time of the entry after so many
 SEARCHED = 4  # so many entries are looked up in other indexes rather than reading one row more
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
@@ -218,7 +226,7 @@ def _find_field(state: SchemaState, view: View, condition: object) -> _IndexKey 
         or not _is_exact_index(state, view.lookup(state.name), condition, path)
     ):
         return None
-    (key,), sure = _equal_keys(condition, state.kinds.get(path))
+    (key,), sure = find_equal_keys(condition, state.kinds.get(path))
     return _IndexKey("field", field_index(state, path), key) if sure else None
 
 
@@ -258,22 +266,7 @@ def _is_keyed(state: SchemaState, lookup: Lookup | None, condition: Condition) -
     kind = state.kinds.get(paths.text(path))
     if kind != _kind(lookup, path):
         return False
-    return _compares_keys(condition, kind)
-
-
-def _compares_keys(condition: Condition, kind: Kind | None) -> bool:
-    """Return whether a condition compares values as keys of a kind do."""
-    values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-    for value in values:
-        if type(value) in KINDS and is_exact(value) and KINDS[type(value)] != kind:
-            return False
-        # A text is below another text, and a text that stands for a decimal is also below decimals.
-        if type(value) is str and kind is not None and condition.op not in _BY_VALUE:
-            return False
-    return True
-
-
-_BY_VALUE = ("$eq", "$in", "$contains", "$exists", "$prefix")
+    return compares_keys(condition, kind)
 
 
 def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
@@ -283,7 +276,7 @@ def _kind(lookup: Lookup | None, path: paths.Path) -> Kind | None:
 
 def _may_default(lookup: Lookup | None, condition: Condition) -> bool:
     """Return whether a record without the field may pass, because the caller reads it as a default."""
-    return _holds_any(condition, () if lookup is None else lookup.defaults(condition.path))
+    return holds_any(condition, () if lookup is None else lookup.defaults(condition.path))
 
 
 def _needs(query: Query) -> frozenset[object]:
@@ -311,51 +304,26 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
     if listed or path not in state.ready or kind != state.kinds.get(path) or not _fields_usable(state, view):
         return None
     conditions = [part for part in query.filter.parts if isinstance(part, Condition) and part.path == field]
-    first, last, proves = _order_bounds(conditions, kind, defaults)
+    first, last, proves = find_order_range(conditions, kind, defaults)
     index = reading.index_number(field_index(state, path))
     # A record without the field has its place by the default, and is merged in there.
-    lacks = defaults != () and all(_holds_any(part, defaults) for part in conditions)
+    lacks = defaults != () and all(holds_any(part, defaults) for part in conditions)
     exact = len(proves) == len(query.filter.parts) and not query.tags and _is_bare(query)
     plan = Plan(
         () if index is None else (IndexScan(index, (first, T_MIN, T_MIN), (last, T_MIN, T_MIN)),),
         True,
         exact,
         unindexed=(state.number,),
-        lacking=_lacking(reading, state, path, _one_key(defaults)) if lacks else (),
+        lacking=_lacking(reading, state, path, find_one_key(defaults)) if lacks else (),
         explain="field order",
     )
     return _FieldOrder(plan, proves)
-
-
-def _order_bounds(
-    conditions: list[Condition], kind: Kind | None, defaults: Defaults
-) -> tuple[bytes, bytes, frozenset[object]]:
-    """Return the run of keys in which the conditions on the ordering field can hold, and those it proves."""
-    first, last, proves = b"" if defaults == () else _AFTER_MISSING, b"\xff", []
-    for part in conditions:
-        bounds = _range_keys(part, kind) if _compares_keys(part, kind) else None
-        if bounds is not None:
-            first, last = max(first, bounds.first), min(last, bounds.last)
-            if bounds.sure:
-                proves.append(id(part))
-    return first, last, frozenset(proves)
 
 
 def _is_bare(query: Query) -> bool:
     """Return whether a query asks for nothing but a schema, tags and a `where`."""
     named = query.any_tags or query.author or query.source or query.prefix
     return not named and query.since is None and query.until is None
-
-
-def _holds_any(condition: Condition, defaults: Defaults) -> bool:
-    """Return whether a condition may hold for a default; None are defaults that depend on the record."""
-    return defaults is None or any(map(condition.holds, defaults))
-
-
-def _one_key(defaults: Defaults) -> bytes | None:
-    """Return the order key of a default, if it is known and not cut."""
-    key = order.key(defaults[0]) if defaults is not None and len(defaults) == 1 else None
-    return None if key is None or len(key) >= order.CUT else key
 
 
 def _lacking(reading: Reading, state: SchemaState, path: str, key: bytes | None) -> tuple[Lacking, ...]:
@@ -442,7 +410,7 @@ class _Planner:
         """Yield the needs that one index proves by one key."""
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
-            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
+            keys, sure = find_equal_keys(condition, self.state.kinds.get(path))
             if path in self.ready and sure and len(keys) == 1 and self._narrows(condition, keys) is None:
                 yield id(condition), _IndexKey("field", field_index(self.state, path), keys[0])
         for tag in sorted(self.query.tags):
@@ -488,7 +456,7 @@ class _Planner:
             if condition.op == "$contains" and condition.path in self.listed:
                 path = self.listed[condition.path]
                 name = field_index(self.state, path)
-                key, _ = _index_key(condition.value, self.state.kinds.get(path))
+                key, _ = make_key(condition.value, self.state.kinds.get(path))
                 # It proves nothing: values that are not lists must be checked too. But none is narrower.
                 narrows = frozenset([("item", id(condition))])
                 yield _Candidate("schema, item", (name,), tuple(sorted({key, UNLISTED})), narrows, True)
@@ -496,7 +464,7 @@ class _Planner:
     def _field_candidates(self) -> Iterator[_Candidate]:
         for condition in self.conditions if self.ready else ():
             path = paths.text(condition.path)
-            keys, sure = _equal_keys(condition, self.state.kinds.get(path))
+            keys, sure = find_equal_keys(condition, self.state.kinds.get(path))
             if path not in self.ready or not keys:
                 continue
             unproven = self._narrows(condition, keys)
@@ -576,12 +544,12 @@ class _Planner:
 
     # -- ranges of a field ----------------------------------------------------------------
 
-    def _ranges(self) -> list[tuple[str, _Bounds]]:
+    def _ranges(self) -> list[tuple[str, KeyRange]]:
         found = []
         for condition in self.conditions:
             path = paths.text(condition.path)
-            bounds = _range_keys(condition, self.state.kinds.get(path))
-            if bounds is not None and path in self.ready and condition.op in _RANGES:
+            bounds = find_key_range(condition, self.state.kinds.get(path))
+            if bounds is not None and path in self.ready and condition.op in RANGES:
                 found.append((path, bounds))
         return found
 
@@ -669,57 +637,3 @@ class _Planner:
     def _sorted(self, best: _Candidate) -> Plan:
         plan = self._in_order(best)
         return plan._replace(ordered=False, explain=plan.explain + ", sorted")
-
-
-def _index_key(value: object, kind: Kind | None) -> tuple[bytes, bool]:
-    """Return the key of a value in an index of a kind."""
-    return order.index_key(value if kind is None else value_of(kind, value))
-
-
-def _equal_keys(condition: Condition, kind: Kind | None) -> tuple[tuple[bytes, ...], bool]:
-    """Return the keys a condition allows when they are few, and whether having one proves it."""
-    if condition.op == "$eq":
-        values = (condition.value,)
-    elif condition.op == "$in" and 0 < len(condition.value) <= CHOICES:
-        values = condition.value
-    elif condition.op == "$exists" and condition.value is False:
-        return (order.key(paths.MISSING),), True
-    else:
-        return (), False
-    keyed = [_index_key(value, kind) for value in values]
-    # A key of full length may belong to a longer text that was cut.
-    sure = all(exact and len(key) < order.CUT for key, exact in keyed)
-    return tuple(sorted({key for key, _ in keyed})), sure
-
-
-class _Bounds(NamedTuple):
-    """The keys from and up to which a condition can hold; `sure` if it holds for all keys in between."""
-
-    first: bytes
-    last: bytes
-    sure: bool
-
-
-def _range_keys(condition: Condition, kind: Kind | None) -> _Bounds | None:
-    """Return the part of an index in which a condition can hold; None when that is not one run of keys."""
-    op = condition.op
-    if op == "$exists":
-        return _Bounds(_AFTER_MISSING, b"\xff", True) if condition.value else None
-    if op not in _RANGES and op != "$eq":
-        return None
-    key, exact = _index_key(condition.value, None if op == "$prefix" else kind)
-    # A key of full length may belong to a longer text that was cut, on either side of the value.
-    sure = exact and len(key) < order.CUT and kind is None
-    after = key + b"\x00"
-    ends = {
-        "$eq": (key, after),
-        "$gt": (after if sure else key, bytes((key[0] + 1,))),
-        "$gte": (key, bytes((key[0] + 1,))),
-        "$lt": (key[:1], key if sure else after),
-        "$lte": (key[:1], after),
-        "$prefix": (key, after_prefix(key) or b"\xff"),
-    }
-    return _Bounds(*ends[op], sure)
-
-
-_RANGES = ("$gt", "$gte", "$lt", "$lte", "$prefix")

@@ -1,85 +1,33 @@
-"""Read by id, by query, at an earlier seq, and from the log. Written once over `Reading`."""
+"""Read by id and by query, now or at an earlier seq. Written once over `Reading`."""
 
 from __future__ import annotations
 
-import base64
 import heapq
-import struct
-import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import msgspec
-
-from dgent import clock, codec, ids
-from dgent.errors import Corrupt, CursorInvalid, HistoryGone, QueryError
-from dgent.model import order, reserved
-from dgent.model import path as paths
+from dgent import ids
+from dgent.errors import Corrupt, QueryError
+from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.query import Query, update_key, update_time
-from dgent.store.backend import KINDS, Change, Item, Page, PartView, Version, View
-from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
-from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, IndexScan, Logged, Reading
+from dgent.store.backend import Page, PartView, View
+from dgent.store.engine.catalog import SchemaState, high, low
+from dgent.store.engine.cursor import Cursor, decode_cursor, encode_cursor
+from dgent.store.engine.history import check_floor, find_changed, version_at
+from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.plan import PROBE, Plan, few_rows, make_plan
 from dgent.store.engine.recent import LogRange, LogWalk, find_range
 from dgent.store.engine.row import (
-    DAMAGE,
-    DATA,
-    SCHEMA,
-    SCHEMA_VERSION,
-    Brief,
     Row,
     brief_of,
     datum_of,
     datums_of,
-    rows_of,
-    unpack_row,
-    whole_of,
 )
-from dgent.store.engine.versions import DELTA
-
-_FORMAT = 1
-_HEAD = struct.Struct(">B8s16sqqq")
-
-
-class Cursor(NamedTuple):
-    """The last row of a page: its order key, time and record key, and the seq it was read as of (-1: now)."""
-
-    key: bytes
-    created_at: int
-    record_key: int
-    as_of: int
-
-
-def encode(cursor: Cursor, epoch: bytes, digest: bytes) -> str:
-    """Return the cursor as text."""
-    raw = _HEAD.pack(_FORMAT, epoch, digest, cursor.as_of, cursor.created_at, cursor.record_key) + cursor.key
-    return base64.urlsafe_b64encode(raw + struct.pack(">I", zlib.crc32(raw))).decode()
-
-
-def decode(text: str, epoch: bytes, digest: bytes) -> Cursor:
-    """Return the cursor of a text; raises CursorInvalid when it is not one of this query and store."""
-    try:
-        raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
-        raw, (check,) = raw[:-4], struct.unpack(">I", raw[-4:])
-        form, of_epoch, of_digest, as_of, created_at, record_key = _HEAD.unpack_from(raw)
-    except (ValueError, struct.error):
-        raise CursorInvalid("this is not a cursor") from None
-    if zlib.crc32(raw) != check or form != _FORMAT:
-        raise CursorInvalid("this cursor is damaged or of another version")
-    if of_digest != digest:
-        raise CursorInvalid("this cursor belongs to another query")
-    if of_epoch != epoch:
-        raise CursorInvalid("this cursor belongs to another store")
-    return Cursor(raw[_HEAD.size :], created_at, record_key, as_of)
-
-
-READ_ALONG = 100  # so many rows before a page are read with it, which spares a second statement
+from dgent.store.engine.straight import cut_before, read_straight
 
 MANY_SCANS = 8  # more of them are not counted to find out whether a query is short
-PART = 4096  # so many rows are fetched at once
-ALL = 2**62
 
 
 Walk: TypeAlias = Iterator[tuple[bytes, Row]]
@@ -146,132 +94,6 @@ def ancestors(reading: Reading, id: str, limit: int) -> list[Datum]:
     return list(found.values())
 
 
-# -- versions -----------------------------------------------------------------------------
-
-
-def version_at(reading: Reading, head: Row, as_of: int) -> Row | None:
-    """Return the version of a record at a seq, with a plain body; None if there was none then."""
-    if head.seq <= as_of:
-        return head
-    spans = reading.spans(head.record_key)
-    by_then = [rev for rev, seq, _ in spans if seq <= as_of]
-    if by_then:
-        return version(reading, head, by_then[-1])
-    rev, seq, _ = spans[0] if spans else (head.rev, head.seq, head.at)
-    if rev > 1 and not _was_forgotten(reading, head.id, rev):
-        raise HistoryGone(
-            f"the version of {head.id!r} at commit {as_of} was pruned",
-            hint=f"the oldest kept one is of commit {seq}",
-            id=head.id,
-            first_seq=seq,
-        )
-    return None
-
-
-def _was_forgotten(reading: Reading, id: str, rev: int) -> bool:
-    """Return whether the versions before this one were forgotten, so that none is missing."""
-    reading.refresh()
-    return reading.forgotten_rev(id) == rev - 1
-
-
-def version(reading: Reading, head: Row, rev: int) -> Row | None:
-    """Return one version of a record by its rev, with a plain body; None if it is not kept."""
-    if head.rev == rev:
-        return head
-    past = reading.past(head.record_key, rev)
-    if not past or past[-1].rev != rev:
-        return None
-    # Unpacked from the nearest newer one that stands alone, or from the newest of all.
-    alone = max((place for place, row in enumerate(past) if row.enc != DELTA), default=0)
-    newer = head
-    for row in past[alone:]:
-        base = newer
-        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
-    return newer
-
-
-def history(reading: Reading, id: str, limit: int | None) -> list[Version]:
-    """Return the kept versions of a record, newest first."""
-    head = reading.head(id)
-    if head is None:
-        return []
-    found = [_version(reading, head)]
-    newer = head
-    for row in islice(reading.past(head.record_key), None if limit is None else limit - 1):
-        base = newer
-        newer = unpack_row(row, lambda base=base: base)  # type: ignore[misc]
-        found.append(_version(reading, newer))
-    return found
-
-
-def _version(reading: Reading, row: Row) -> Version:
-    datum = datum_of(row, reading.name) if row.live else None
-    # Commits that are left below the floor say where the log stands, or know a retry, and nothing else.
-    logged = reading.read_commit(row.seq) if row.seq > reading.floor() else None
-    author, note = (None, None) if logged is None else (reading.name(logged.author), logged.note)
-    op: Literal["put", "delete"] = "put" if row.live else "delete"
-    return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
-
-
-# -- the log ------------------------------------------------------------------------------
-
-
-def changes(reading: Reading, since: int, limit: int) -> list[Change]:
-    """Return commits after a seq that have something for the feed, in order."""
-    check_floor(reading, since)
-    found: list[Change] = []
-    while len(found) < limit:
-        batch = reading.log(since, limit)
-        for logged in batch:
-            since = logged.seq
-            change = _change(reading, logged)
-            if change.items and len(found) < limit:
-                found.append(change)
-        if len(batch) < limit:
-            break
-    return found
-
-
-def check_floor(reading: Reading, seq: int) -> None:
-    """Refuse to read from before the history that is complete."""
-    floor = reading.floor()
-    if seq < floor:
-        raise HistoryGone(
-            f"the history up to commit {floor} was pruned",
-            hint=f"start from seq {floor}",
-            first_seq=floor + 1,
-        )
-
-
-def _change(reading: Reading, logged: Logged) -> Change:
-    items = []
-    for code, record_key, rev in logged.ops:
-        if code & QUIET or code == SAME:
-            continue
-        if code == FORGET:
-            items.append(Item("forget", None, rev))
-            continue
-        head = reading.row(record_key)
-        if head is None:
-            continue
-        row = version(reading, head, rev - 1 if code == DELETE else rev)
-        datum = None if row is None else datum_of(row, reading.name)
-        schema = datum.schema if datum is not None else reading.name(head.schema) or None
-        if code == DELETE:
-            items.append(Item("delete", head.id, rev, schema, None, datum))
-        else:
-            items.append(Item("put", head.id, rev, schema, datum))
-    return Change(
-        logged.seq,
-        clock.from_us(logged.at),
-        reading.name(logged.author),
-        KINDS[logged.kind],
-        tuple(items),
-        logged.note,
-        logged.of_seq,
-    )
-
-
 # -- queries ------------------------------------------------------------------------------
 
 
@@ -290,9 +112,9 @@ def try_query(reading: Reading, q: Query, view: View, epoch: bytes, rows: int) -
         return None
     plan = make_plan(reading, q, view)
     few = q.limit is not None and q.limit + q.offset <= rows
-    page = _straight(reading, q, view, plan, start, epoch) if few else None
+    page = read_straight(reading, q, view, plan, start, epoch) if few else None
     if page is None and _is_short(reading, plan, rows):
-        page = None if few else _straight(reading, q, view, plan, start, epoch)
+        page = None if few else read_straight(reading, q, view, plan, start, epoch)
         page = page or _query(reading, q, view, plan, None, start, epoch)
     return page or Planned(plan, reading.newest()[0], reading.states())
 
@@ -313,7 +135,7 @@ def query_at_once(reading: Reading, q: Query, view: View, epoch: bytes) -> Page 
     start = _start(q, epoch)
     if start is not None and start.as_of >= 0:
         return None
-    return _straight(reading, q, view, make_plan(reading, q, view), start, epoch)
+    return read_straight(reading, q, view, make_plan(reading, q, view), start, epoch)
 
 
 def query(
@@ -334,12 +156,12 @@ def query(
         # As of the newest seq is as of now, until something is committed between two pages.
         newest = reading.newest()[0]
         now, as_of = as_of >= newest and not isinstance(view, PartView), min(as_of, newest)
-    page = _straight(reading, q, view, plan, start, epoch, as_of) if now else None
+    page = read_straight(reading, q, view, plan, start, epoch, as_of) if now else None
     return page or _query(reading, q, view, plan, as_of, start, epoch)
 
 
 def _start(q: Query, epoch: bytes) -> Cursor | None:
-    return None if q.cursor is None else decode(q.cursor, epoch, q.digest())
+    return None if q.cursor is None else decode_cursor(q.cursor, epoch, q.digest())
 
 
 def _still_holds(reading: Reading, planned: Planned) -> bool:
@@ -366,8 +188,12 @@ def _query(
     if q.limit is not None and len(rows) > q.limit:
         rows.pop()
         key, created_at, record_key, *_ = rows[-1]
-        further = _further(q, epoch, Cursor(key, created_at, record_key, -1 if as_of is None else as_of))
+        further = _make_further(q, epoch, Cursor(key, created_at, record_key, -1 if as_of is None else as_of))
     return Page(_datums(reading, rows, view.lazy), plan.explain, further)
+
+
+def _make_further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
+    return lambda: encode_cursor(last, epoch, q.digest())
 
 
 def _datums(reading: Reading, rows: list[Found], lazy: bool) -> list[Datum]:
@@ -377,128 +203,6 @@ def _datums(reading: Reading, rows: list[Found], lazy: bool) -> list[Datum]:
         return [datum or datum_of(row, name) for _, _, _, row, datum in rows]
     rest = iter(datums_of([brief_of(row) for _, _, _, row, datum in rows if datum is None], name))
     return [datum or next(rest) for *_, datum in rows]
-
-
-# -- pages that are one run of an index -----------------------------------------------------
-
-
-def _straight(
-    reading: Reading,
-    q: Query,
-    view: View,
-    plan: Plan,
-    start: Cursor | None,
-    epoch: bytes,
-    as_of: int | None = None,
-) -> Page | None:
-    """Return the page if one scan gives exactly the requested rows in their order, else None."""
-    if not _is_one_scan(reading, plan) or (start is not None and len(start.key) >= order.CUT):
-        return None
-    scan = plan.scans[0] if start is None else _after(plan.scans[0], q, start)
-    rows = _fetch_page(reading, q, view, scan, q.offset if start is None else 0)
-    if rows is None:
-        return None
-    more = q.limit is not None and len(rows) > q.limit
-    if more:
-        rows = rows[: q.limit]
-    name = reading.name
-    kept = rows_of(rows, name) if view.lazy else None
-    made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
-
-    def further() -> str:
-        # Most callers never ask. This runs after the moment has ended, so it may not read anything.
-        datum = made[-1] if kept is None else kept.datum(rows[-1])
-        return encode(_cursor_of(q, view, rows[-1], datum, as_of), epoch, q.digest())
-
-    return Page(made, plan.explain, further if more else None, kept)
-
-
-def _is_one_scan(reading: Reading, plan: Plan) -> bool:
-    """Return whether one scan has exactly the rows of a query, in their order."""
-    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
-        return False
-    if plan.unindexed and any(map(reading.unindexed_rows, plan.unindexed)):
-        return False
-    return not plan.lacking or not any(reading.size(each.scan, 1) for each in plan.lacking)
-
-
-def _after(scan: IndexScan, q: Query, start: Cursor) -> IndexScan:
-    """Return the rest of a scan after the row of a cursor."""
-    key = scan.low[0] if q.order_path is None else start.key
-    if q.descending:
-        return scan._replace(high=min(scan.high, (key, start.created_at, start.record_key)))
-    return scan._replace(low=max(scan.low, (key, start.created_at, start.record_key + 1)))
-
-
-def _fetch_page(
-    reading: Reading, q: Query, view: View, scan: IndexScan, offset: int
-) -> Sequence[tuple[Any, ...]] | None:
-    """Return the rows after the offset, in parts if they are many; None if one may have a cut key.
-
-    A short offset is read along, a long one skipped in the index.
-    """
-    if offset > READ_ALONG:
-        rest = reading.skip(scan, q.descending, offset)
-        if rest is None:
-            return []
-        scan, offset = rest, 0
-    wanted = ALL if q.limit is None else offset + q.limit + 1
-    rows: list[tuple[Any, ...]] = []
-    numbers = q.order_path is not None and _has_numbers_alone(reading, q, scan)
-    while True:
-        part = reading.fetch(scan, q.descending, q.content, min(wanted - len(rows), PART))
-        if q.order_path is not None and not (numbers or _are_keys_whole(reading, q, view, part)):
-            return None
-        rows += part
-        if len(part) < PART or len(rows) == wanted:
-            return rows[offset:] if offset else rows
-        last = datum_of(whole_of(part[-1]), reading.name)
-        scan = _after(scan, q, _cursor_of(q, view, part[-1], last, None))
-
-
-def _has_numbers_alone(reading: Reading, q: Query, scan: IndexScan) -> bool:
-    """Return whether all keys of a scan are those of integers and floats, which are never cut."""
-    state = None if q.schema is None else reading.state(q.schema)
-    if state is None or q.order_path is None or paths.text(q.order_path) in state.kinds:
-        return False  # a decimal may have many digits
-    return scan.low[0] >= order.FIRST_NUMBER and scan.high[0] <= order.FIRST_TEXT
-
-
-def _are_keys_whole(reading: Reading, q: Query, view: View, rows: Sequence[tuple[Any, ...]]) -> bool:
-    """Return whether no row has a cut key, whose place among equal keys only its whole value can say.
-
-    The keys themselves are not read. A record that is not stored in the shape of the index may have any.
-    """
-    if not rows:
-        return True
-    assert q.order_path is not None
-    top, version = q.order_path[0], view.version(reading.name(rows[0][SCHEMA]))
-    for row in rows:
-        data = row[DATA]
-        if version is not None and row[SCHEMA_VERSION] != version:
-            return False
-        try:
-            if len(data) >= order.CUT and len(_fields_decoder.decode(data).get(top, b"")) >= order.CUT:
-                key, _ = order.index_key(paths.read(codec.decode(data), q.order_path))
-                if len(key) >= order.CUT:
-                    return False
-        except DAMAGE:
-            return False
-    return True
-
-
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def _cursor_of(q: Query, view: View, row: tuple[Any, ...], datum: Datum, as_of: int | None) -> Cursor:
-    """Return the place of a brief row whose key is not cut."""
-    last = Brief._make(row)
-    key = b"" if q.order_path is None else q.order_key(view.shape(datum))
-    return Cursor(key, last.created_at, last.record_key, -1 if as_of is None else as_of)
-
-
-def _further(q: Query, epoch: bytes, last: Cursor) -> Callable[[], str]:
-    return lambda: encode(last, epoch, q.digest())
 
 
 def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
@@ -668,7 +372,7 @@ def _walk_lacking(reading: Reading, q: Query, plan: Plan, start: Cursor | None) 
         if key is None:
             continue
         if start is not None and key == start.key:
-            scan = _after(scan, q, start._replace(key=scan.low[0]))
+            scan = cut_before(scan, q, start._replace(key=scan.low[0]))
         elif start is not None and (key > start.key) == q.descending:
             continue  # all of them come before the cursor
         walks.append(_give_key(reading.walk(scan, q.descending, q.content), key))
@@ -684,7 +388,7 @@ def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexS
     if start is None or not plan.ordered:
         return scan
     if len(start.key) < order.CUT:
-        return _after(scan, q, start)
+        return cut_before(scan, q, start)
     key = start.key[: order.CUT]
     return (
         scan._replace(high=min(scan.high, high(key)))
@@ -758,84 +462,3 @@ def _past_start(q: Query, found: Iterable[Found], start: Cursor | None) -> Itera
     if q.descending:
         return (each for each in found if each[:3] < after)
     return (each for each in found if each[:3] > after)
-
-
-def find_changed(
-    reading: Reading, schemas: Collection[str] | None, view: View, as_of: int
-) -> dict[int, Row | None]:
-    """Return the rows, as of a seq, of every record that changed after it and can be in the answer.
-
-    None stands for one that was not live then. What follows from other records has no past: it never was.
-    Raises HistoryGone for a pruned version, of one of the schemas if these are given.
-    """
-    touched = {record_key for logged in reading.log(as_of, None) for _, record_key, _ in logged.ops}
-    found: dict[int, Row | None] = {}
-    for record_key in touched:
-        head = reading.row(record_key)
-        if head is None or head.seq <= as_of:
-            continue
-        if reading.name(head.schema) in reserved.DERIVED:
-            found[record_key] = None
-            continue
-        try:
-            row, gone = version_at(reading, head, as_of), False
-        except HistoryGone:
-            if isinstance(view, PartView):
-                row, gone = _next_kept(reading, head), True
-            elif schemas is None or _was_of(reading, head, schemas):
-                raise
-            else:
-                continue
-        if isinstance(view, PartView) and gone != view.gone:
-            continue
-        found[record_key] = row if row is not None and row.live else None
-    return found
-
-
-def _next_kept(reading: Reading, head: Row) -> Row | None:
-    """Return the oldest kept version of a record that is not a deletion."""
-    kept = (version(reading, head, rev) for rev, _, _ in reading.spans(head.record_key))
-    return next((row for row in (*kept, head) if row is not None and row.live), None)
-
-
-def _was_of(reading: Reading, head: Row, schemas: Collection[str]) -> bool:
-    """Return whether any kept version of a record is of one of some schemas."""
-    return any(reading.name(row.schema) in schemas for row in (head, *reading.past(head.record_key)))
-
-
-# -- references ---------------------------------------------------------------------------
-
-
-def referrers(reading: Reading, id: str, limit: int | None, view: View) -> list[Datum]:
-    """Return the live records whose declared refs hold an id, newest first."""
-    key, _ = order.index_key(id)
-    found: dict[int, Row] = {}
-    for state in reading.states():
-        if not state.refs:
-            continue
-        index = reading.index_number(IndexName(state.number, state.index_version, "", REF))
-        rows: list[Row] = list(reading.unindexed_rows(state.number))
-        if REF not in state.ready:
-            base = reading.index_number(IndexName(state.number, 0, "", ""))
-            rows += _rows(reading, base, b"")
-        rows += _rows(reading, index, key)
-        for row in rows:
-            if _refers(reading, state, row, id, view):
-                found[row.record_key] = row
-    newest = sorted(found.values(), key=lambda row: (row.created_at, row.record_key), reverse=True)
-    return [datum_of(row, reading.name) for row in newest[:limit]]
-
-
-def _refers(reading: Reading, state: SchemaState, row: Row, id: str, view: View) -> bool:
-    keys = unpack_keys(row.field_keys) if row.field_keys else {}
-    if REF in keys and (REF in state.ready or view.version(state.name) != state.index_version):
-        # Indexed from an upgraded copy: the stored data may hold the ref elsewhere. Before the index
-        # is built, the copy may be of an older version, so a caller that knows the newest checks again.
-        return order.key(id) in keys[REF]
-    return id in ref_ids(state, view.shape(datum_of(row, reading.name)))
-
-
-def _rows(reading: Reading, index: int | None, key: bytes) -> list[Row]:
-    if index is None:
-        return []
-    return [row for _, row in reading.walk(IndexScan(index, low(key), high(key)), True, True)]

@@ -15,7 +15,7 @@ import msgspec
 
 from dgent import clock, ids
 from dgent.errors import Conflict, Corrupt
-from dgent.store.engine.read import version
+from dgent.store.engine.history import version
 from dgent.store.jsonl import folder
 from dgent.store.jsonl.damage import SETTLE, mark_of
 from dgent.store.jsonl.journal import Journal
