@@ -19,7 +19,14 @@ from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
 from dgent.store.engine.override import NO_OVERRIDES, Overrides
 from dgent.store.engine.row import datum_of
-from dgent.store.engine.text import NO_INDEX, TextIndex, TextStats, find_unfilled, find_waiting
+from dgent.store.engine.text import (
+    NO_INDEX,
+    UNFILLED_BYTES,
+    TextIndex,
+    TextStats,
+    find_unfilled,
+    find_waiting,
+)
 
 Kept = dict[tuple[int, ...], Words | Run | RunSet]
 """Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus."""
@@ -57,6 +64,7 @@ class _Source:
         unfilled = find_unfilled(index.reading, index.state, most)
         waiting = find_waiting(index.reading, index.index, most, newest=True)
         self.cut = max(len(unfilled), sum(len(each.keys) for each in waiting.values())) >= most
+        self.cut |= sum(len(each.row.data or b"") for each in unfilled.values()) >= UNFILLED_BYTES
         if short and self.cut:
             raise TooLong
         self.waiting = unfilled | waiting
@@ -186,13 +194,13 @@ class TextSearch:
         self.indexes, self.view, self.overrides = indexes, view, overrides
         self._reading = indexes[0].reading
         self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
-        waiting = [(source.index.state.name, len(source.waiting)) for source in self._sources]
+        behind = (source for source in self._sources if source.cut or len(source.waiting) >= RUN_LEAST)
         self.building = any(source.cut for source in self._sources)
         self.building |= any(
             index.index != NO_INDEX and not index.state.ready.issuperset((TEXT, *_thread(index)))
             for index in indexes
         )
-        self.behind = [schema for schema, count in waiting if count >= RUN_LEAST]
+        self.behind = [source.index.state.name for source in behind]
         self._records = sum(source.records for source in self._sources)
         size = sum(source.size for source in self._sources)
         self._norms = norms(size / self._records if self._records else 1.0)
