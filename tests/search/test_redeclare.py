@@ -10,6 +10,7 @@ import pytest
 
 import dgent
 from dgent import Datum, Query, Schema
+from dgent.errors import SchemaConflict
 from dgent.search.wanted import Wanted
 from dgent.search.words import TOKENIZER
 from dgent.store.engine import catalog, prune
@@ -138,3 +139,32 @@ async def test_an_index_of_an_older_form_is_built_anew(
         await check()
     assert await read_form() == TOKENIZER
     await check()
+
+
+async def test_two_programs_with_other_texts_do_not_rebuild_in_turn(
+    u: dgent.Universe, another: Another
+) -> None:
+    u.register(OLD)
+    await u.put_many([turn(f"t{n}", random.Random(n)) for n in range(40)])
+    await u.indexed()
+    newer = await another(NEW)
+    await newer.schemas()
+    await newer.indexed()
+    for _ in range(2):
+        older = await another(OLD)
+        with pytest.warns(SchemaConflict, match="has its texts from another program"):
+            assert not (await older.search("word1")).building
+        later = await another(NEW)
+        await later.schemas()
+        assert not (await later.search("word1")).building
+    (stats,) = [each for each in await u.schemas() if each.name == "turn"]
+    assert stats.text == ("title", "text")
+    third = await another(Schema("turn", 1, Turn, text=("title",)))
+    await third.schemas()
+    await third.indexed()
+    (stats,) = [each for each in await u.schemas() if each.name == "turn"]
+    assert stats.text == ("title",), "what is new counts"
+    back = await another(Schema("turn", 2, Turn, text=("text",), migrations={1: dict}))
+    await back.schemas()
+    (stats,) = [each for each in await u.schemas() if each.name == "turn"]
+    assert stats.text == ("text",), "so does a newer version"

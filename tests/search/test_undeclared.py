@@ -12,6 +12,7 @@ import dgent
 from dgent import Datum, Query, Schema
 from dgent.exchange.copy import copy
 from dgent.store.engine import search as engine_search
+from dgent.store.engine import text as engine_text
 from dgent.store.registry import Engine
 from dgent.store.upkeep import upkeep_of
 from dgent.universe.gate import Principal
@@ -102,6 +103,17 @@ async def test_many_are_indexed_when_a_search_sees_them(
     await u.put_many([plain(n) for n in range(300, 700)])
     await u.indexed()
     assert (len(await found(u, "w3", k=1000)), (await u.search("w3")).building) == (100, False)
+
+
+async def test_few_long_ones_are_indexed_too(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (engine_search, engine_text):
+        monkeypatch.setattr(module, "UNFILLED_BYTES", 500)
+    await u.put_many([plain(n, "tea " * 20) for n in range(20)])
+    hits = await u.search("tea", k=100)
+    assert (0 < len(hits) < 20, hits.building) == (True, True)
+    await u.indexed()
+    hits = await u.search("tea", k=100)
+    assert (len(hits), hits.building) == (20, False)
 
 
 async def test_the_verb_waits_for_an_index(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:

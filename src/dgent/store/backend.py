@@ -380,10 +380,13 @@ class EmbeddedSchema(msgspec.Struct, frozen=True):
 class Declared(msgspec.Struct, frozen=True):
     """The answer to a declaration: whether old records wait to be indexed, and whether another
     contract was declared under the same version before.
+
+    `texts`: another program has replaced its texts in the same version, and those of the other one count.
     """
 
     filling: bool
     disputed: bool = False
+    texts: bool = False
 
 
 class SchemaStats(msgspec.Struct, frozen=True):

@@ -357,3 +357,13 @@ def warn_of_dispute(schema: Schema[Any]) -> None:
         SchemaConflict,
         stacklevel=5,
     )
+
+
+def warn_of_texts(schema: Schema[Any]) -> None:
+    """Warn that another program has replaced the searched texts of a schema."""
+    warnings.warn(
+        f"{schema.name} version {schema.version} has its texts from another program, which replaced those"
+        " that this one declares; a search goes by the others. To have these searched, raise the version.",
+        SchemaConflict,
+        stacklevel=5,
+    )

@@ -145,9 +145,8 @@ def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
     return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)
 
 
-def make_hits(contracts: Contracts, text: str, found: SearchPage) -> Hits[Any]:
+def make_hits(contracts: Contracts, wanted: Wanted, found: SearchPage) -> Hits[Any]:
     """Return what a search found, as the caller reads it."""
-    wanted = parse(text)
     best = found.items[0].score if found.items else 0.0
     hits: Hits[Any] = Hits(_make_hit(contracts, wanted, each, best) for each in found.items)
     hits.building, hits.cut, hits.partial = found.building, wanted.cut, found.partial

@@ -48,7 +48,7 @@ from dgent.system.collector import pause
 from dgent.universe import feed, history, relation, search, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
 from dgent.universe.collection import Collection
-from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute
+from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of_dispute, warn_of_texts
 from dgent.universe.embedding import Embedding, EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.meaning import Mode, Search, Searched, check_mode, search_both
@@ -213,6 +213,8 @@ class Universe:
                 self._watch_folds(schema)
                 if declared.disputed:
                     warn_of_dispute(schema)
+                if declared.texts:
+                    warn_of_texts(schema)
 
     def _watch_folds(self, schema: Schema[Any]) -> None:
         """Count the records of a schema from now on, to index texts or vectors when there are enough."""
@@ -565,7 +567,7 @@ class Universe:
             self._texts.setdefault(schema, 0)  # one that nobody declared is kept up from now on
             view = self._room_texts.view_of(schema, self.contracts)
             self._builds.start(self.backend, schema, view)
-        hits = search.make_hits(self.contracts, text, found)
+        hits = search.make_hits(self.contracts, words, found)
         hits.legs, hits.note = legs, note
         return hits
 

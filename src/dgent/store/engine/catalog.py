@@ -81,6 +81,7 @@ class SchemaState(msgspec.Struct, frozen=True):
     tokenizer: str = ""  # how their texts are split into words
     dates: str = ""  # the time that is searched by its words too, as in a Declaration
     thread: str = ""  # the path of what names a conversation
+    replaced: frozenset[str] = frozenset()  # texts and dates that this version had before, as `spell_texts`
     vector: VectorSpec | None = None  # the vectors of its records
     usual_author: int | None = None  # whose records have no entry by author; None: every record has one
 
@@ -200,10 +201,14 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
     else:
         fields, refs, kinds, ready = _add_up(state, wanted)
     # All that is said of texts goes together: a program that declares none leaves them as they are.
-    of_texts = wanted if wanted.text or wanted.version > state.index_version else state
+    newer = wanted.version > state.index_version
+    of_texts = wanted if newer or (wanted.text and not returns_to_texts(state, wanted)) else state
     texts = _texts(of_texts)
+    replaced = frozenset[str]() if newer else state.replaced
     if texts != _texts(state):
         ready -= {TEXT}
+        if state.text and not newer:
+            replaced |= {spell_texts(state)}
     vector = _join_vectors(state, wanted)
     if vector != state.vector:
         ready -= {VECTOR}
@@ -229,6 +234,7 @@ def apply_declaration(state: SchemaState, wanted: Declaration, empty: bool) -> S
         vector=vector,
         **texts,
         thread=of_texts.thread,
+        replaced=replaced - {spell_texts(of_texts)},
     )
     if empty:
         new = msgspec.structs.replace(new, ready=frozenset(new.indexed))
@@ -263,6 +269,21 @@ def renew_texts(state: SchemaState) -> SchemaState:
         return state
     left = state.ready - {TEXT}
     return msgspec.structs.replace(state, tokenizer=TOKENIZER, ready=left, fill=(T_MIN, 0), stale=True)
+
+
+def spell_texts(declared: SchemaState | Declaration) -> str:
+    """Return the searched texts of a schema, and its dates, as one text."""
+    return ",".join(
+        [*(f"{path}*{weight}" for path, weight in declared.text), *filter(None, (declared.dates,))]
+    )
+
+
+def returns_to_texts(state: SchemaState, wanted: Declaration) -> bool:
+    """Return whether a declaration has texts that another program has replaced in the same version.
+
+    If those counted, two programs that disagree would have all records indexed anew in turn.
+    """
+    return wanted.version == state.index_version and spell_texts(wanted) in state.replaced
 
 
 def _texts(declared: SchemaState | Declaration) -> dict[str, Any]:
@@ -311,9 +332,10 @@ def field_index(state: SchemaState, path: str) -> IndexName:
 
 def text_index(state: SchemaState) -> IndexName:
     """Return the index of the versions that wait for the text index; its number is that of the text index."""
-    texts = ",".join([*(f"{path}*{weight}" for path, weight in state.text), *filter(None, (state.dates,))])
     # Only indexes that follow from the rows have version 0, so that of a schema nobody declared has 1.
-    return IndexName(state.number, state.index_version or 1, "", f"{TEXT}:{state.tokenizer}:{texts}")
+    return IndexName(
+        state.number, state.index_version or 1, "", f"{TEXT}:{state.tokenizer}:{spell_texts(state)}"
+    )
 
 
 def vector_index(state: SchemaState) -> IndexName:

@@ -56,6 +56,7 @@ from dgent.store.engine.catalog import (
     number_key,
     pack_keys,
     require_state,
+    returns_to_texts,
     unpack_keys,
     waiting_entry,
 )
@@ -573,7 +574,7 @@ class Ledger:
         for name in derived_indexes(new) if new.fill is not None else ():
             kernel.make_index(name)  # a search looks at old records before any of them is noted
         disputed = state.index_version == wanted.version and state.digest != wanted.digest
-        return Declared(new.fill is not None or new.stale, disputed)
+        return Declared(new.fill is not None or new.stale, disputed, returns_to_texts(state, wanted))
 
 
 def commit_time(commit: Commit, now: int, last: int) -> int:

@@ -23,6 +23,7 @@ from dgent.store.engine.override import NO_OVERRIDES, Overrides
 from dgent.store.engine.row import Row, datum_of
 from dgent.store.engine.text import (
     NO_INDEX,
+    UNFILLED_BYTES,
     TextIndex,
     TextStats,
     WaitingRecord,
@@ -94,6 +95,7 @@ class _Source:
         unfilled = find_unfilled(index.reading, index.state, most)
         noted = find_waiting(index.reading, index.index, most, newest=True)
         cut = max(len(unfilled), sum(len(each.keys) for each in noted.values())) >= most
+        cut |= sum(len(each.row.data or b"") for each in unfilled.values()) >= UNFILLED_BYTES
         if short and cut:
             raise TooLong
         waiting = unfilled | noted
@@ -245,13 +247,13 @@ class TextSearch:
         self.indexes, self.view, self.overrides, self._short = indexes, view, overrides, short
         self._reading = indexes[0].reading
         self._sources = [_Source(index, view, kept, overrides, short) for index in indexes]
-        waiting = [(source.index.state.name, len(source.behind.waiting)) for source in self._sources]
         self.building = any(source.behind.cut for source in self._sources)
         self.building |= any(
             index.index != NO_INDEX and not index.state.ready.issuperset((TEXT, *_thread(index)))
             for index in indexes
         )
-        self.behind = [schema for schema, count in waiting if count >= RUN_LEAST]
+        late = (each for each in self._sources if each.behind.cut or len(each.behind.waiting) >= RUN_LEAST)
+        self.behind = [each.index.state.name for each in late]
         self._records = sum(source.behind.records for source in self._sources)
         size = sum(source.behind.size for source in self._sources)
         self._norms = norms(size / self._records if self._records else 1.0)

@@ -37,6 +37,7 @@ from dgent.store.engine.row import Row
 
 COUNTS = b""  # the word under which a text index keeps its counts
 _ALL = 2**62
+UNFILLED_BYTES = 4_000_000  # so much of records that are not noted is looked at: it takes half a second
 _REBUILD = "`dgent doctor --deep --fix` builds the index anew"
 
 
@@ -106,8 +107,14 @@ def find_unfilled(
         return {}
     created_at, record_key = state.fill
     scan = IndexScan(base, (b"", created_at, record_key + 1), high(b""))
-    found = islice(reading.walk(scan, True, False), limit)
-    return {row.record_key: WaitingRecord(row, []) for _, row in found}
+    found: dict[int, WaitingRecord] = {}
+    left = UNFILLED_BYTES if part == TEXT else _ALL
+    for _, row in islice(reading.walk(scan, True, False), limit):
+        found[row.record_key] = WaitingRecord(row, [])
+        left -= len(row.data or b"")
+        if left <= 0:
+            break
+    return found
 
 
 def run_name(number: int) -> bytes:

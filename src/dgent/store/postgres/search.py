@@ -77,7 +77,7 @@ class SearchReading(PostgresReading):
         super().__init__(None, texts, catalogs)
         self._fetch, self._kept = fetch, kept
         self.seq = 0
-        self._walked = False
+        self._walking = ""  # the statement of walks, if there were any
         self._no_index: set[IndexName] = set()
         self._pages: dict[Range, list[tuple[bytes, int, bytes]]] = {}
         self._waiting: dict[int, list[Position]] = {}
@@ -133,13 +133,16 @@ class SearchReading(PostgresReading):
 
     def check(self) -> None:
         """Check that all that was read is of one moment."""
-        if self._walked and wait(self._fetch(self.texts.clock))[0][0] != self.seq:
+        if self._walking and wait(self._fetch(self.texts.clock))[0][0] != self.seq:
             raise _NotQuick
 
     # -- what is loaded -------------------------------------------------------------------
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
-        raise _NotQuick
+        if sql != self._walking:
+            raise _NotQuick
+        found: list[Any] = wait(self._fetch(sql, *values))
+        return found
 
     def refresh(self) -> None:
         """Do nothing: the first statement has compared the catalogs."""
@@ -209,14 +212,9 @@ class SearchReading(PostgresReading):
         return rows
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        """Yield the rows of a short scan, which `check` finds out to be of the same moment."""
-        self._walked = True
-        sql = self.texts.walk(*scan.narrowing(), descending, content)
-        limit = MANY_WAITING
-        found = wait(self._fetch(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), limit))
-        if len(found) >= limit:
-            raise _NotQuick
-        yield from ((record[0], Row._make(record[1:])) for record in found)
+        """Yield the rows of a scan, which `check` finds out to be of the same moment."""
+        self._walking = self.texts.walk(*scan.narrowing(), descending, content)
+        return super().walk(scan, descending, content)
 
 
 def _ranges(wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
