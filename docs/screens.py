@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent / "screens"
 COLUMNS = 100
+COLOR = ("--color", "always")
 
 # The clock of one call: 2026-03-02, 09:00 UTC, and so many minutes.
 RUN = """
@@ -30,6 +32,18 @@ moment = datetime(2026, 3, 2, 9, tzinfo=UTC) + timedelta(minutes=int(sys.argv.po
 clock.now = lambda: moment
 clock.now_us = lambda: clock.to_us(moment)
 ids.time = SimpleNamespace(time_ns=lambda: clock.to_us(moment) * 1000)
+if sys.argv[1:2] == ["--python"]:
+    import ast, asyncio, inspect
+    names = {}
+    for statement in sys.stdin.read().split("\\n\\n"):
+        print(">>> " + statement.replace("\\n", "\\n... "))
+        made = compile(statement + "\\n", "<stdin>", "single", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if made.co_flags & inspect.CO_COROUTINE:
+            runner = names.setdefault("_runner", asyncio.Runner())
+            runner.run(eval(made, names))
+        else:
+            exec(made, names)
+    sys.exit()
 from dgent.doors.cli.main import main
 main()
 """
@@ -77,6 +91,74 @@ MEMORY: tuple[tuple[int, tuple[str, ...]], ...] = (
 )
 LOOKED_AT = 178
 
+ISSUES = """\
+{"id":"app-1","title":"Crash on start","status":"open","priority":0,"issue_type":"bug",\
+"created_at":"2026-03-02T08:00:00Z"}
+{"id":"app-2","title":"Write the manual","status":"open","priority":2,"issue_type":"task",\
+"created_at":"2026-03-02T08:30:00Z",\
+"dependencies":[{"issue_id":"app-2","depends_on_id":"app-1","type":"blocks"}]}
+"""
+PYTHON = """\
+from dataclasses import dataclass
+
+import dgent
+
+@dataclass(frozen=True)
+class Mark:
+    action: str
+    weight: int = 1
+
+u = await dgent.open("sqlite:///memory.db", author="scout")
+
+u.register(dgent.Schema("witness.mark", contract=Mark, text={"action": 1}))
+
+mark = await u.remember(Mark("ship it", 5), id="release", tags={"release"})
+
+await u.update(mark, weight=8)
+
+await u.undo(await u.seq())
+
+[(version.rev, version.datum.data["weight"]) for version in await u.history("release")]
+
+[hit.value for hit in await u.search("ship")]
+
+await u.close()
+"""
+WALKS: dict[str, tuple[str, tuple[tuple[int, tuple[str, ...]], ...]]] = {
+    "agent": (
+        "An agent's memory and work: edited, broken, rolled back; tried, abandoned, learned; found",
+        (
+            (0, ("block", "create", "persona", "I answer briefly.")),
+            (9, ("block", "replace", "persona", "briefly", "at length", "-m", "a bad idea")),
+            (12, ("block", "rollback", "persona", "1")),
+            (15, ("explore", "try a cache", "--goal", "the page in 100 ms")),
+            (16, ("crumb", "add", "Fill the cache", "--trail", "try a cache")),
+            (70, ("trail", "abandon", "try a cache", "--lesson", "every page differs", "-y")),
+            (75, ("search", "briefly", "differs")),
+            (76, ("log", "-n", "4")),
+        ),
+    ),
+    "python": (
+        "A Python developer: typed values, history and undo in one file, seen from the shell too",
+        (
+            (0, ("python", "-m", "asyncio")),
+            (9, ("--url", "sqlite:///memory.db", "log")),
+        ),
+    ),
+    "beads": (
+        "A user of beads: issues come in, work goes on, the log says who did what",
+        (
+            (0, ("beads", "import", "issues.jsonl")),
+            (1, ("ready",)),
+            (2, ("take", "--agent", "ann")),
+            (30, ("done", "Crash on start", "--agent", "ann")),
+            (31, ("ready",)),
+            (32, ("log", "-n", "3")),
+        ),
+    ),
+}
+"""Walks: everything that was typed, and everything that was printed."""
+
 SCREENS = {"status": ("status",), "log": ("log",), "diff": ("diff", "release"), "doctor": ("doctor",)}
 WORK_SCREENS = {"board": ("board",), "trail": ("trail", "get", "try redis")}
 MEMORY_SCREENS = {
@@ -96,7 +178,22 @@ SAME = (
 # -- running ------------------------------------------------------------------------------
 
 
-def printed(home: Path, minutes: int, *words: str) -> str:
+def walked(steps: Iterable[tuple[int, tuple[str, ...]]]) -> list[str]:
+    """The lines of a terminal in which commands were typed one after the other, in an empty home."""
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "issues.jsonl").write_text(ISSUES, encoding="utf-8")
+        printed(home, 0, "config", "set", "author", "scout")
+        for minutes, words in steps:
+            python = words[0] == "python"
+            text = printed(home, minutes, *(("--python",) if python else words), typed=PYTHON)
+            shown = shlex.join(words if python else ("dgent", *words))
+            lines += [f"\x1b[2m$\x1b[0m \x1b[1m{shown}\x1b[0m", *text.rstrip("\n").split("\n")]
+    return lines
+
+
+def printed(home: Path, minutes: int, *words: str, typed: str = "") -> str:
     """What `dgent` prints in a home at a moment."""
     source = Path(__file__).resolve().parents[1] / "src"
     kept = {
@@ -105,8 +202,9 @@ def printed(home: Path, minutes: int, *words: str) -> str:
         if not name.startswith(("DGENT_", "XDG_")) and name != "NO_COLOR"
     }
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(minutes), *words, "--color", "always"],
+        [sys.executable, "-c", RUN, str(minutes), *words, *([] if typed and "--python" in words else COLOR)],
         capture_output=True,
+        input=typed.rstrip("\n"),
         cwd=home,
         env=kept | {"HOME": str(home), "PYTHONPATH": str(source), "COLUMNS": str(COLUMNS)},
         text=True,
@@ -117,11 +215,25 @@ def printed(home: Path, minutes: int, *words: str) -> str:
 
 def screens() -> dict[str, str]:
     """Every picture by its file name."""
-    shown = {**told(STORY, SCREENS), **told(WORK, WORK_SCREENS), **told(MEMORY, MEMORY_SCREENS)}
-    for pattern, instead in SAME:
-        shown = {name: re.sub(pattern, instead, text) for name, text in shown.items()}
     words = SCREENS | WORK_SCREENS | MEMORY_SCREENS
-    return {f"{name}.svg": drawn(words[name], text) for name, text in shown.items()}
+    shown = {**told(STORY, SCREENS), **told(WORK, WORK_SCREENS), **told(MEMORY, MEMORY_SCREENS)}
+    pages = {
+        name: (f"dgent {' '.join(words[name])}", [_typed(words[name]), *text.rstrip("\n").split("\n")])
+        for name, text in shown.items()
+    }
+    pages |= {f"walk-{name}": (title, walked(steps)) for name, (title, steps) in WALKS.items()}
+    return {f"{name}.svg": drawn(title, map(same, lines)) for name, (title, lines) in pages.items()}
+
+
+def same(line: str) -> str:
+    """A line without what would differ from machine to machine."""
+    for pattern, instead in SAME:
+        line = re.sub(pattern, instead, line)
+    return line
+
+
+def _typed(words: tuple[str, ...]) -> str:
+    return f"\x1b[2m$\x1b[0m \x1b[1mdgent {' '.join(words)}\x1b[0m"
 
 
 def told(story: Iterable[tuple[int, tuple[str, ...]]], screens: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -183,13 +295,13 @@ def pieces(line: str) -> Iterator[tuple[int, str, Style]]:
         style = style.after(codes)
 
 
-def drawn(words: tuple[str, ...], text: str) -> str:
-    """A picture of a terminal in which a command was run."""
-    lines = [f"\x1b[2m$\x1b[0m \x1b[1mdgent {' '.join(words)}\x1b[0m", *text.rstrip("\n").split("\n")]
+def drawn(title: str, text: Iterable[str]) -> str:
+    """A picture of a terminal with these lines."""
+    lines = list(text)
     width, height = round(COLUMNS * CELL + 2 * EDGE), len(lines) * LINE + 2 * EDGE
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
-        f"<title>dgent {escape(' '.join(words))}</title>",
+        f"<title>{escape(title)}</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="{BACK}"/>',
         f'<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="{SIZE}">',
     ]

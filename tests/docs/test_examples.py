@@ -49,6 +49,14 @@ def test_demo_tells_the_whole_story_without_colour(tmp_path: Path) -> None:
     assert done.stdout.isascii()
     for word in ("Remember", "Recall", "Steps 1 -> 2 -> 3", "VersionConflict", "Undo", "Forget", "checked"):
         assert word in done.stdout
+    # All three promises, and one search over them.
+    for line in (
+        "rolled back to version 2 -> I answer briefly. I ask first.",
+        "the lesson -> a cache does not",
+    ):
+        assert line in done.stdout
+    assert all(f"{kind} -> " in done.stdout for kind in ("record", "block", "crumb", "lesson"))
+    assert done.stdout.splitlines()[-1].startswith("Connect an agent: dgent mcp install")
 
 
 def test_every_example_is_named_in_the_docs() -> None:

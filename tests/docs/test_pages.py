@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs import pages
 
-README_LINES = 110
+README_LINES = 81
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -94,8 +94,14 @@ def test_readme_is_short_and_shows_first_what_to_run() -> None:
     assert re.search(r"^test:", makefile, re.MULTILINE)
 
 
-def test_readme_promises_name_their_tests() -> None:
+def test_readme_has_a_picture_above_everything_to_do() -> None:
     text = pages.README.read_text(encoding="utf-8")
-    promises = text.split("## Promises", 1)[1]
+    picture = re.search(r"!\[[^\]]+\]\((docs/screens/[\w-]+\.svg)\)", text)
+    assert picture is not None and picture.start() < text.index("```")
+    assert (pages.ROOT / picture[1]).is_file()
+
+
+def test_promises_name_their_tests() -> None:
+    promises = (pages.DOCS / "promises.md").read_text(encoding="utf-8")
     rows = [line for line in promises.splitlines() if line.startswith("| ") and "`tests/" in line]
     assert len(rows) >= 10

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import select
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,19 +40,70 @@ def test_fences_are_known_and_fragments_are_rare() -> None:
         pages.compiled(page, block)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="that prompt takes blocks only from a terminal")
 @pytest.mark.parametrize("page", [pages.README, pages.DOCS / "start.md"], ids=pages.name)
 def test_page_can_be_pasted_into_the_asyncio_prompt(page: Path, tmp_path: Path) -> None:
-    code = "\n\n".join(block.text for block in pages.blocks(page) if block.info == "python")
-    done = subprocess.run(
-        [sys.executable, "-m", "asyncio"],
-        input=code + "\n\n",
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(pages.ROOT / "src")},
-        timeout=180,
-    )
+    """On a terminal, block by block, as a reader does; the prompt is a real one."""
+    prompt = Prompt([sys.executable, "-m", "asyncio"], tmp_path)
+    try:
+        for block in pages.blocks(page):
+            if block.info == "python":
+                prompt.paste(block.text)
+            elif block.output_of == "python":
+                assert all(line in prompt.seen for line in block.text.splitlines()), prompt.seen
+    finally:
+        prompt.close()
     # The prompt goes on after an error, so the exit code says nothing.
-    assert "Error" not in done.stderr, done.stderr
-    assert done.returncode == 0
+    assert "Error" not in prompt.seen and "Traceback" not in prompt.seen, prompt.seen
+
+
+class Prompt:
+    """A Python prompt on a terminal of its own, into which somebody pastes."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.seen, self._brackets = "", False
+        self._parent, child = pty.openpty()
+        settings = {
+            "PYTHONPATH": str(pages.ROOT / "src"),
+            "TERM": "xterm",
+            "HOME": str(folder),
+            "COLUMNS": "200",
+        }
+        env = {**os.environ, **settings, "PYTHON_HISTORY": str(folder / "history")}
+        self._process = subprocess.Popen(
+            command, stdin=child, stdout=child, stderr=child, cwd=folder, env=env, start_new_session=True
+        )
+        os.close(child)
+        self._read_until(">>> ")
+
+    def paste(self, text: str) -> None:
+        """Paste a block and press Enter; returns when the prompt is back."""
+        mark = f"pasted-{len(self.seen)}"
+        # A terminal marks what is pasted for programs that ask for it, as the prompt of 3.13 does.
+        self._write(f"\x1b[200~{text.rstrip()}\n\x1b[201~\n" if self._brackets else f"{text}\n\n")
+        self._write(f"\nprint('{mark[:3]}' + '{mark[3:]}')\n")
+        self._read_until(mark)
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            data = data[os.write(self._parent, data[:512]) :]
+
+    def close(self) -> None:
+        """Leave the prompt."""
+        with suppress(OSError):
+            os.write(self._parent, b"\nexit()\n\x04")
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._parent)
+
+    def _read_until(self, wanted: str) -> None:
+        start, ends = len(self.seen), time.monotonic() + 180
+        while wanted not in self.seen[start:]:
+            assert time.monotonic() < ends, f"no {wanted!r} in\n{self.seen}"
+            if select.select([self._parent], [], [], 1)[0]:
+                raw = os.read(self._parent, 65536).decode(errors="replace")
+                self._brackets = self._brackets or "\x1b[?2004h" in raw
+                self.seen += re.sub("\x1b\\[[0-9;?]*[a-zA-Z]|\r", "", raw)

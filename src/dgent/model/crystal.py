@@ -10,12 +10,14 @@ import msgspec
 
 from dgent import ids
 from dgent.errors import DgentError, InputError, NewerRecord
+from dgent.model import html
 from dgent.model.datum import Datum
 from dgent.model.schema import Schema
 
 T = TypeVar("T")
 
 _force = msgspec.structs.force_setattr
+MAX_REPR = 100  # characters of a value
 _CHANGEABLE = frozenset({"tags", "author", "source", "parent_id"})
 
 
@@ -182,7 +184,15 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         return self.datum.updated_at
 
     def __repr__(self) -> str:
-        return f"Crystal({self.datum!r}, {self.value!r}, {self.schema_name!r}, {self.schema_version})"
+        value = " ".join(repr(self.value).split())
+        head = f"Crystal {self.schema_name} v{self.schema_version} {self.id!r:.50} rev {self.rev}"
+        return f"<{head}: {value if len(value) <= MAX_REPR else value[: MAX_REPR - 1] + '…'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the crystal as a notebook shows it."""
+        about = {"id": self.id, "rev": self.rev, "tags": ", ".join(sorted(self.tags)), "author": self.author}
+        made = {"made": f"{self.created_at:%Y-%m-%d %H:%M:%S} UTC", "value": self.value}
+        return html.draw_fields(f"{self.schema_name} v{self.schema_version}", about | made)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Crystal, (self.datum, self.value, self.schema_name, self.schema_version)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkabl
 
 import msgspec
 
+from dgent.model import html
 from dgent.model.contract import scalar
 from dgent.model.contract.lookup import Lookup
 from dgent.model.datum import Datum
@@ -234,6 +235,17 @@ class Page(msgspec.Struct, frozen=True):
     def cursor(self) -> str | None:
         """The position to continue at, for `Query(cursor=...)`; None when this was the end."""
         return None if self.further is None else self.further()
+
+    def _repr_html_(self) -> str:
+        """Return the page as a notebook shows it: a row for each record."""
+        rows = [(each.id, getattr(each, "rev", None), _shown(each)) for each in self.items]
+        return html.draw_rows(
+            ("id", "rev", "value"), rows, "there is more: see cursor" if self.further else ""
+        )
+
+
+def _shown(record: Any) -> Any:
+    return record.data if isinstance(record, Datum) else record.value
 
 
 class Declaration(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from dgent.model import html
+
 MOST = 10_000  # pairs of changed items to compare
 T = TypeVar("T", bound=Hashable)
 TEXT = 100  # the weight of an equal text, against 1 of another equal value
@@ -39,6 +41,10 @@ class Diff:
 
     def __bool__(self) -> bool:
         return bool(self.text or self.changes)
+
+    def _repr_html_(self) -> str:
+        """Return the difference as a notebook shows it."""
+        return html.draw_lines(self.text.splitlines())
 
 
 def compare_lines(before: str, after: str, names: tuple[str, str], context: int = 3) -> str:

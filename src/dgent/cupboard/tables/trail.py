@@ -16,6 +16,7 @@ from dgent.cupboard.tables.crumb import remove_crumbs
 from dgent.cupboard.tables.entity import Memory, Propertied, check_time
 from dgent.cupboard.tables.scope import check_stash_name
 from dgent.cupboard.tables.table import Table
+from dgent.model import html
 from dgent.model.ref import Ref
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
@@ -60,6 +61,11 @@ class Trail(Propertied):
     def _recall(self, memory: Memory) -> None:
         super()._recall(memory)
         self.crumbs = tuple(ref.id for ref in memory.record.crumbs)
+
+    def _repr_html_(self) -> str:
+        """Return the trail as a notebook shows it."""
+        fields = {name: getattr(self, name) for name in ("id", "goal", "state", "reason", "lesson")}
+        return html.draw_fields(f"trail {self.name}", fields | {"crumbs": len(self.crumbs) or None})
 
     @property
     def trail_id(self) -> str:

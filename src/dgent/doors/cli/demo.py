@@ -15,7 +15,9 @@ from itertools import count
 from pathlib import Path
 
 import dgent
+from dgent.blocks import Library
 from dgent.config import settings
+from dgent.cupboard import Cupboard
 from dgent.doors.cli import render
 from dgent.doors.cli.style import Paint
 from dgent.model import lens
@@ -59,6 +61,7 @@ MARK = dgent.Schema(
         2: lambda data: {**data, "weight": 1},
     },
     indexes=("author",),
+    text={"action": 1, "reasoning": 1},
 )
 BUDGET = dgent.Schema("scout.budget", contract=Budget)
 
@@ -222,6 +225,42 @@ async def history(u: dgent.Universe, id: str, before: int) -> None:
     check(earlier.value.weight == 8, "the earlier version is found")
 
 
+async def block(u: dgent.Universe) -> None:
+    chapter("A memory that can be rolled back")
+    persona = await Library(u, agent="scout").create("persona", text="I answer briefly.\nI ask first.\n")
+    await persona.append("I ship on Fridays.\n", message="after the review")
+    await persona.replace("I ask first.\n", "I never ask.\n", message="a bad idea")
+    tell("A block is a text with every version of it. The third version was a mistake:")
+    for version in reversed(await persona.history()):
+        show(f"version {version.number}", f"{version.op} {version.message}".strip())
+    await persona.rollback(2)
+    show("rolled back to version 2", (await persona.text()).replace("\n", " ").strip())
+    check("I ask first." in await persona.text(), "the old sentence is back")
+
+
+async def trail(u: dgent.Universe) -> None:
+    chapter("Work that can be given up")
+    cupboard = Cupboard(u)
+    await cupboard.add("Make the page fast", state="ready")
+    attempt = await cupboard.start("try a cache", "the page in 100 ms")
+    steps = await cupboard.add_many(["start a cache", "fill it"], trail=attempt)
+    tell(f"A trail with {len(steps)} crumbs was tried. It led nowhere:")
+    await cupboard.abandon(attempt, lesson="a cache does not help: every page differs")
+    left = await cupboard.crumbs.fetch()
+    show("crumbs left", [each.name for each in left])
+    show("the lesson", (await cupboard.lessons())[0].lesson)
+    check([each.name for each in left] == ["Make the page fast"], "the crumbs of the trail are gone")
+
+
+async def search(u: dgent.Universe) -> None:
+    chapter("One search over all of it")
+    found = await invoke(u, "self.data.search", words="ship page")
+    for hit in found.items:
+        show(hit.kind, hit.snippet)
+    kinds = {hit.kind for hit in found.items}
+    check({"record", "block", "crumb", "lesson"} <= kinds, "records, the block, crumb and lesson are found")
+
+
 async def feed(u: dgent.Universe) -> None:
     chapter("The feed")
     tell("Every commit since the first, in order, also those of other processes:")
@@ -273,6 +312,9 @@ async def story(folder: Path) -> None:
         await history(u, id, before)
         await feed(u)
         await log(u)
+        await block(u)
+        await trail(u)
+        await search(u)
         secret = await forget(u)
     # Looked at only now: a second open() of a live SQLite file would drop this process's locks.
     stored = b"".join(part.read_bytes() for part in folder.iterdir())
