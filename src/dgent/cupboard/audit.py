@@ -6,17 +6,17 @@ copies, an import of a broken folder, or an edited file.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dgent.cupboard import errors
+from dgent.cupboard import batch, errors
 from dgent.cupboard.builtin import schema_id
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.kind import ENDED
+from dgent.cupboard.kind import ENDED, LINK_RULES, WAITING
 from dgent.cupboard.record import (
     LEASE,
     METADATA,
@@ -30,7 +30,7 @@ from dgent.cupboard.record import (
     StashRecord,
     TrailRecord,
 )
-from dgent.cupboard.tables.link import ENDS
+from dgent.cupboard.waiting import count_waiting
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -142,14 +142,12 @@ class _AuditData:
         """Return one shared text for equal ids, which saves memory."""
         return self._ids.setdefault(id, id)
 
-    def waits(self) -> Counter[str]:
-        """Count the unfinished crumbs that each crumb waits for."""
-        return Counter(
-            link.from_id
-            for link in self.links.values()
-            if link.link_type == "child_of"
-            and (parent := self.crumbs.get(link.to_id)) is not None
-            and parent.state != "pebble"
+    def waits(self) -> dict[str, int]:
+        """Count what each crumb waits for."""
+        return count_waiting(
+            self.crumbs,
+            self.links.values(),
+            lambda id: id in self.crumbs and self.crumbs[id].state != "pebble",
         )
 
 
@@ -188,7 +186,7 @@ def _make_record_rule(rule: str) -> Callable[[_AuditData], Iterable[Finding]]:
 def _check_references(data: _AuditData) -> Iterator[Finding]:
     """Check that both ends of every link exist and are of the right kind."""
     for id, link in data.links.items():
-        ends = ENDS.get(link.link_type)
+        ends = LINK_RULES.get(link.link_type)
         if ends is None:
             text = f"the link {id!r} has the unknown type {link.link_type!r}"
             yield Finding("reference", (id,), text, "delete the link", "delete")
@@ -198,14 +196,20 @@ def _check_references(data: _AuditData) -> Iterator[Finding]:
                 text = f"the {link.link_type} link {id!r} leads to {end!r}, which is not a {noun}"
                 yield Finding("reference", (id,), text, "delete the link", "delete")
                 break
+        else:
+            if link.from_id == link.to_id and not ends.waits:
+                text = f"the {link.link_type} link {id!r} leads from {link.from_id!r} to itself"
+                yield Finding("reference", (id,), text, "delete the link", "delete")
 
 
 def _check_cardinality(data: _AuditData) -> Iterator[Finding]:
     """Check that no link exists twice, and no start has more links than the type allows."""
     first: dict[tuple[str, ...], str] = {}
     for id, link in data.links.items():
-        single = link.link_type in ENDS and ENDS[link.link_type].single
-        triple = (link.link_type, link.from_id, link.to_id)
+        rule = LINK_RULES.get(link.link_type)
+        single = rule is not None and rule.single
+        mutual = rule is not None and rule.mutual
+        triple = (link.link_type, *(sorted(link[1:]) if mutual else link[1:]))
         for key in (triple, triple[:2]) if single else (triple,):
             if key in first:
                 text = f"cardinality: {link.from_id!r} has {link.link_type} links {first[key]!r} and {id!r}"
@@ -218,7 +222,7 @@ def _check_cycles(data: _AuditData) -> Iterator[Finding]:
     """Check that no crumb waits for itself."""
     above: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for id, link in data.links.items():
-        if link.link_type == "child_of":
+        if link.link_type in WAITING:
             above[link.from_id].append((link.to_id, id))
     done: set[str] = set()
     for start in list(above):
@@ -360,7 +364,7 @@ async def repair(cupboard: Cupboard, findings: Iterable[Finding]) -> int | None:
         again = {id for id, act in ids.items() if act == "recount"}
         for id, act in ids.items():
             record = changeset.record(id)
-            if isinstance(record, LinkRecord) and record.link_type == "child_of":
+            if isinstance(record, LinkRecord) and record.link_type in WAITING:
                 again.add(record.from_id)
             if act == "delete":
                 changeset.drop(id)
@@ -377,15 +381,5 @@ async def repair(cupboard: Cupboard, findings: Iterable[Finding]) -> int | None:
 
 async def _recount(changeset: Changeset, wanted: Iterable[str]) -> None:
     """Recompute `open_parents` and `queue` of some crumbs."""
-    crumbs = sorted(wanted)
-    await changeset.load(crumbs)
-    await changeset.load_links("from_id", crumbs)
-    for id in crumbs:
-        crumb = await changeset.find(CrumbRecord, id)
-        if crumb is None:
-            continue
-        parents = [link.to_id for link in (await changeset.links("from_id", id, "child_of")).values()]
-        await changeset.load(parents)
-        found = [await changeset.find(CrumbRecord, parent) for parent in parents]
-        waits = sum(parent is not None and parent.state != "pebble" for parent in found)
-        changeset.put_crumb(id, replace(crumb, open_parents=waits))
+    links = (await batch.all_links(changeset, *WAITING)).values()
+    await batch.recount(changeset, wanted, [(each.link_type, each.from_id, each.to_id) for each in links])

@@ -164,13 +164,11 @@ class Changeset:
 
     # -- links ----------------------------------------------------------------------------
 
-    async def links(self, end: str, id: str, link_type: str | None = None) -> dict[str, LinkRecord]:
-        """Return the links that start (`from_id`) or end (`to_id`) at an id, by their ids."""
+    async def links(self, end: str, id: str, *types: str) -> dict[str, LinkRecord]:
+        """Return the links of some types that start (`from_id`) or end (`to_id`) at an id, by their ids."""
         await self.load_links(end, [id])
         found = self._links.get((end, id), {})
-        return {
-            each: link for each, link in found.items() if link_type is None or link.link_type == link_type
-        }
+        return {each: link for each, link in found.items() if not types or link.link_type in types}
 
     def get_loaded_links(self, id: str) -> dict[str, LinkRecord]:
         """Return all links of an id whose links at both ends are loaded."""
@@ -232,10 +230,21 @@ class Changeset:
         self.put(id, crumb if crumb.queue == queue else replace(crumb, queue=queue))
 
     async def adjust_waiting(self, id: str, by: int) -> None:
-        """Change the number of crumbs that a crumb waits for."""
-        crumb = await self.find(CrumbRecord, id)
-        if crumb is not None and by:
-            self.put_crumb(id, replace(crumb, open_parents=max(0, crumb.open_parents + by)))
+        """Change the number of crumbs that a crumb waits for; its parts wait while it waits."""
+        todo = [(id, by)] if by else []
+        while todo:
+            each, more = todo.pop()
+            crumb = await self.find(CrumbRecord, each)
+            if crumb is None:
+                continue
+            count = max(0, crumb.open_parents + more)
+            self.put_crumb(each, replace(crumb, open_parents=count))
+            turned = (count > 0) - (crumb.open_parents > 0)
+            if turned:
+                parts = [link.from_id for link in (await self.links("to_id", each, "part_of")).values()]
+                await self.load(parts)
+                await self.load_links("to_id", parts)
+                todo += [(part, turned) for part in parts]
 
     async def children(self, id: str) -> list[str]:
         """Return the ids of the crumbs that wait for this one."""

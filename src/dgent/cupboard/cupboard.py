@@ -205,12 +205,17 @@ class Cupboard:
         return self._definitions
 
     async def prepare(self) -> None:
-        """Write the built-in records, in a separate commit, so that no undo of work reverts them."""
+        """Write the built-in records, in a separate commit, so that no undo of work reverts them.
+
+        A store of an older dgent gets those that came since.
+        """
 
         async def work(tx: Transaction) -> None:
-            if await tx.get(CATALOG_ID) is None:
+            new = await tx.get(CATALOG_ID) is None
+            definitions = Definitions({}, {}) if new else await self._load(tx)
+            if new or definitions.lacks(builtin.CATEGORIES):
                 changeset = Changeset(tx, self._definitions)
-                await _put_builtins(changeset)
+                await _put_builtins(changeset, definitions)
                 await changeset.flush()
 
         self._register_schemas()
@@ -250,6 +255,8 @@ class Cupboard:
             self._register_schemas()
             if not await _catalog_rev(self._universe):
                 await self.prepare()
+        elif self._definitions.lacks(builtin.CATEGORIES):
+            await self.prepare()
         backoff = Backoff(self._universe, note)
         return await backoff.run(attempt)
 
@@ -566,9 +573,10 @@ async def _catalog_rev(universe: Universe) -> int:
     return 0 if catalog is None or catalog.schema != CATALOG.name else catalog.rev or 0
 
 
-async def _put_builtins(changeset: Changeset) -> None:
-    """Add the built-in records that are missing."""
-    wanted: dict[str, Any] = {**builtin.PROPERTIES, **builtin.CATEGORIES, **builtin.METADATA_SCHEMAS}
+async def _put_builtins(changeset: Changeset, known: Definitions) -> None:
+    """Add the built-in records that are missing; a category whose name is taken stays out."""
+    categories = {id: each for id, each in builtin.CATEGORIES.items() if known.lacks({id: each})}
+    wanted: dict[str, Any] = {**builtin.PROPERTIES, **categories, **builtin.METADATA_SCHEMAS}
     await changeset.load(wanted)
     for id, record in wanted.items():
         if changeset.record(id) is None:

@@ -15,6 +15,7 @@ from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord
 from dgent.cupboard.tables.entity import Propertied, check_time
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.cupboard.tables.table import Table
+from dgent.cupboard.waiting import is_blocking
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
@@ -213,6 +214,7 @@ async def update_waiting(changeset: Changeset, id: str, was: str, now: str) -> N
     if by:
         children = await changeset.children(id)
         await changeset.load(children)
+        await changeset.load_links("to_id", children)
         for child in children:
             await changeset.adjust_waiting(child, by)
 
@@ -229,13 +231,11 @@ async def remove_crumbs(changeset: Changeset, wanted: list[str]) -> list[str]:
     going = set(wanted)
     await lease.drop_leases(changeset, [id for id in wanted if getattr(changeset.record(id), "token", 0)])
     for id in wanted:
-        crumb = changeset.record(id)
-        open_until_now = crumb is not None and crumb.state != "pebble"
         for link_id, link in changeset.get_loaded_links(id).items():
-            waits = link.link_type == "child_of" and link.to_id == id and open_until_now
+            waits = link.to_id == id and is_blocking(link.link_type, changeset.record(id))
+            changeset.drop(link_id)
             if waits and link.from_id not in going:
                 freed.append(link.from_id)
                 await changeset.adjust_waiting(link.from_id, -1)
-            changeset.drop(link_id)
         changeset.drop(id)
     return list(dict.fromkeys(freed))

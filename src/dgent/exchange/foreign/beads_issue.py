@@ -185,12 +185,36 @@ DEPENDENCY_FIELDS = ("issue_id", "depends_on_id", "type", "created_at")
 COMMENT_FIELDS = ("issue_id", "author", "text", "created_at")
 
 
+LINK_TYPES = {
+    "blocks": "child_of",
+    "parent-child": "part_of",
+    "related": "related_to",
+    "discovered-from": "discovered_from",
+    "duplicates": "duplicate_of",
+    "supersedes": "supersedes",
+}
+"""The types of dependencies that are links in the cupboard."""
+
+DEPENDENCY_TYPES = {link_type: name for name, link_type in LINK_TYPES.items()}
+
+
+def link_id(issue: str, target: str, link_type: str) -> str:
+    """Return the id of the link that a dependency becomes."""
+    more = () if link_type == "child_of" else (link_type,)
+    return derive_id("link", issue, target, *more)
+
+
+def dependency_id(issue: str, target: str, link_type: str) -> str:
+    """Return the id of the metadata that a dependency becomes where it cannot be a link."""
+    return derive_id("dependency", issue, target, DEPENDENCY_TYPES[link_type])
+
+
 def build_dependency(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
-    """Return a child_of link as a dependency of the child on the parent."""
+    """Return a link as a dependency of its start on its end."""
     return {
         "issue_id": link.from_id,
         "depends_on_id": link.to_id,
-        "type": "blocks",
+        "type": DEPENDENCY_TYPES[link.link_type],
         "created_at": format_time(created_at),
     }
 

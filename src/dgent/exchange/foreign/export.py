@@ -258,7 +258,7 @@ class _IssueExport:
         """Return the lines of the file."""
         links: dict[str, list[Crystal[Any]]] = {}
         for link in await self.all(LINK):
-            if link.value.link_type == "child_of":
+            if link.value.link_type in beads_issue.DEPENDENCY_TYPES:
                 links.setdefault(link.value.from_id, []).append(link)
         entries: dict[str, list[Crystal[Any]]] = {}
         for entry in await self.all(METADATA):

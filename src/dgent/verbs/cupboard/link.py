@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from dgent.cupboard import Cupboard, Link
-from dgent.cupboard.kind import LinkType
-from dgent.cupboard.tables.link import ENDS
+from dgent.cupboard.kind import LINK_RULES, LinkType
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.verbs.context import Context
@@ -19,7 +18,7 @@ from dgent.verbs.registry import Ask, Items, argument, option, verb
 class AddLink(Ask):
     """Input of `link.add`."""
 
-    type: Annotated[LinkType, argument("belongs_to, child_of, branches_from or scoped_to")]
+    type: Annotated[LinkType, argument("child_of, part_of, related_to, belongs_to …")]
     from_id: Annotated[str, argument("a crumb, trail or stash: the child, the member", complete="crumb")]
     to_id: Annotated[str, argument("a crumb or trail: the parent, the trail", complete="crumb")]
 
@@ -28,7 +27,7 @@ class AddLink(Ask):
 async def add(context: Context, ask: AddLink) -> LinkInfo:
     """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
     cupboard = await input.cupboard_of(context)
-    ends = ENDS[ask.type]
+    ends = LINK_RULES[ask.type]
     made = Link(
         ask.type,
         await input.id_of(cupboard, input.TABLES[ends.start], ask.from_id),
