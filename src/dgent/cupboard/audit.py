@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -38,7 +39,7 @@ from dgent.model.schema import Schema
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
-Act = Literal["delete", "recount", "default", "look"]
+Act = Literal["delete", "recount", "default", "rename", "look"]
 
 _SCOPES = {CrumbRecord: "crumb", TrailRecord: "trail", StashRecord: "stash"}
 
@@ -47,8 +48,9 @@ _SCOPES = {CrumbRecord: "crumb", TrailRecord: "trail", StashRecord: "stash"}
 class Finding:
     """A broken rule, the records that break it, and how to repair them.
 
-    `act` is what `repair` does with `ids`: `delete` them, `recount` their derived fields, or give bad values
-    the `default`; with `look` it does nothing, because a person must decide.
+    `act` is what `repair` does with `ids`: `delete` them, `recount` their derived fields, give bad values the
+    `default`, or `rename` them, which gives them new short ids; with `look` it does nothing, because a person
+    must decide.
     """
 
     rule: str
@@ -106,6 +108,7 @@ class _AuditData:
         self.properties: list[tuple[str, str]] = []  # ids and names
         self.stashes: list[tuple[str, str]] = []
         self.schemas: set[str] = set()
+        self.short_ids: dict[tuple[str, str], tuple[str, datetime]] = {}  # the first record of each
         self.odd: dict[str, list[Finding]] = defaultdict(list)  # findings about single records, by rule
         self._ids: dict[str, str] = {}
 
@@ -134,6 +137,8 @@ class _AuditData:
             self.schemas.add(id)
         if type(record) in _SCOPES:
             self.kinds[id] = _SCOPES[type(record)]
+        if isinstance(record, CrumbRecord | TrailRecord) and record.short_id:
+            self._check_short_id(found)
         for rule in (_check_values, _check_metadata, _check_line):
             if (finding := rule(self, id, record)) is not None:
                 self.odd[finding.rule].append(finding)
@@ -141,6 +146,17 @@ class _AuditData:
     def _intern(self, id: str) -> str:
         """Return one shared text for equal ids, which saves memory."""
         return self._ids.setdefault(id, id)
+
+    def _check_short_id(self, found: Crystal[Any]) -> None:
+        """Check that no other crumb, or no other trail, has the short id."""
+        key, mine = (found.schema_name, found.value.short_id), (found.id, found.created_at)
+        first = self.short_ids.setdefault(key, mine)
+        if first != mine:
+            later, _ = max(first, mine, key=lambda each: (each[1], each[0]))
+            self.short_ids[key] = min(first, mine, key=lambda each: (each[1], each[0]))
+            text = f"{first[0]!r} and {mine[0]!r} have the same short id {key[1]!r}"
+            finding = Finding("short ids", (later,), text, "give the later one another", "rename")
+            self.odd["short ids"].append(finding)
 
     def waits(self) -> dict[str, int]:
         """Count what each crumb waits for."""
@@ -343,6 +359,7 @@ _RULES = (
     _check_cycles,
     _check_ended_trails,
     _check_names,
+    _make_record_rule("short ids"),
     _make_record_rule("metadata"),
     _make_record_rule("values"),
     _check_readiness,
@@ -368,6 +385,9 @@ async def repair(cupboard: Cupboard, findings: Iterable[Finding]) -> int | None:
                 again.add(record.from_id)
             if act == "delete":
                 changeset.drop(id)
+            elif act == "rename" and record is not None:
+                former = (*record.former_ids, record.short_id)
+                changeset.put(id, replace(record, short_id="", former_ids=former))
             elif act == "default" and record is not None:
                 bad = {property_id for property_id, _ in _find_bad_values(changeset.definitions, record)}
                 kept = {name: value for name, value in record.properties.items() if name not in bad}

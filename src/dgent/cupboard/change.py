@@ -56,6 +56,7 @@ class Changeset:
         ] = {}  # written at ends that are not loaded yet
         self._redefined = False
         self.foreign: set[str] = set()  # loaded ids that belong to records of other rooms or none
+        self.prefix = ""  # a new prefix of short ids
         self.freed: list[str] = []  # crumbs that no longer wait for a removed crumb
 
     # -- records --------------------------------------------------------------------------
@@ -257,10 +258,11 @@ class Changeset:
         if self._redefined:
             catalog = await self.tx.get(CATALOG_ID)
             if isinstance(catalog, Crystal):
-                changes = catalog.value.changes + 1
-                await self.tx.store(catalog.replace(value=CatalogRecord(changes)))
+                was: CatalogRecord = catalog.value
+                changed = CatalogRecord(was.changes + 1, self.prefix or was.prefix)
+                await self.tx.store(catalog.replace(value=changed))
             else:
-                await self.tx.remember(CatalogRecord(1), id=CATALOG_ID)
+                await self.tx.remember(CatalogRecord(1, self.prefix), id=CATALOG_ID)
         for id, record in self._records.items():
             stored = self._found.get(id)
             if record is None:
@@ -270,10 +272,10 @@ class Changeset:
                 tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
                 await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
             elif not is_same_record(record, stored.value):
-                changed = stored.replace(value=record)
+                newer = stored.replace(value=record)
                 if isinstance(record, LinkRecord):
-                    changed = changed.replace(tags=(record.link_type,))
-                await self.tx.store(changed)
+                    newer = newer.replace(tags=(record.link_type,))
+                await self.tx.store(newer)
 
 
 def is_same_record(one: Any, other: Any) -> bool:

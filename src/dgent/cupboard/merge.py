@@ -24,6 +24,7 @@ from dgent.cupboard.record import (
     CategoryRecord,
     PropertyRecord,
 )
+from dgent.cupboard.short_id import separate
 from dgent.cupboard.waiting import Edge, count_waiting, with_parts
 from dgent.model.datum import Datum
 from dgent.model.order import same
@@ -37,7 +38,7 @@ from dgent.store.engine.merge import (
     merge_records,
 )
 
-_DERIVED = ("open_parents", "queue", "updated_at")
+_DERIVED = ("open_parents", "queue", "updated_at", "short_id", "former_ids", "parts")
 _CLAIM = ("state", "holder", "lease_until")
 _END = ("state", "completed_at", "reason", "lesson")
 
@@ -89,12 +90,14 @@ def _pick_fields(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
 
 def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
     """Resolve fields that all entities have: times and tokens only grow, lists of values merge as sets."""
-    if path in ("updated_at", "token") and type(left) is type(right):
+    if path in ("updated_at", "token", "parts") and type(left) is type(right):
         return max(left, right)
+    if path == "short_id":  # two lengths of one hash: the longer one is understood as well
+        return min(left, right, key=lambda each: (len(str(each)), str(each)))
     if path in ("open_parents", "queue"):
         return right  # recomputed at the end
     lists = isinstance(left, list) and isinstance(right, list)
-    if lists and (path == "crumbs" or path.startswith("properties.")):
+    if lists and (path in ("crumbs", "former_ids") or path.startswith("properties.")):
         return merge_lists(base, left, right)
     return MISSING
 
@@ -195,6 +198,20 @@ def _settle(settlement: Settlement) -> None:
     )
     for id in sorted(known):
         _recount(settlement, known[id], counts[id], definitions)
+    for schema in (CRUMB.name, TRAIL.name):
+        if schema in touched:
+            _settle_short_ids(settlement, schema)
+
+
+def _settle_short_ids(settlement: Settlement, schema: str) -> None:
+    """Give the later of two records with one short id the next free one; the old one stays a former one."""
+    found = sorted(settlement.records(schema), key=lambda each: (each.created_at, each.id))
+    given = separate((each.id, str(each.data.get("short_id") or "")) for each in found)
+    for each in found:
+        if each.id in given:
+            former = [*(each.data.get("former_ids") or ()), each.data["short_id"]]
+            data = {**each.data, "short_id": given[each.id], "former_ids": former}
+            settlement.put({each.id: each.replace(data=data)})
 
 
 def _read_edge(link: Datum) -> Edge:

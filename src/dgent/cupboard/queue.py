@@ -25,6 +25,7 @@ from dgent.cupboard.lease import (
     make_lease,
 )
 from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LinkRecord
+from dgent.cupboard.short_id import handle_of
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.cupboard.waiting import is_blocking
@@ -327,9 +328,9 @@ async def find_obstacles(cupboard: Cupboard, crumbs: Iterable[Crystal[CrumbRecor
 def _explain_obstacle(obstacle: Obstacle, obstacles: Obstacles) -> str:
     end = obstacle.end
     if obstacle.link_type == "child_of":
-        return f"it waits for {end.value.name!r} ({end.id}), which is {end.value.state}"
-    others = [f"{each.end.value.name!r} ({each.end.id})" for each in obstacles.get(end.id, [])]
-    return f"it is part of {end.value.name!r} ({end.id}), which waits for {', '.join(others)}"
+        return f"it waits for {end.value.name!r} ({handle_of(end)}), which is {end.value.state}"
+    others = [f"{each.end.value.name!r} ({handle_of(each.end)})" for each in obstacles.get(end.id, [])]
+    return f"it is part of {end.value.name!r} ({handle_of(end)}), which waits for {', '.join(others)}"
 
 
 async def find_blocked(cupboard: Cupboard, limit: int | None) -> list[Readiness]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from dgent.cupboard import errors
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import ENDED, LINK_RULES, LINK_TYPES, WAITING
 from dgent.cupboard.record import LINK, CrumbRecord, LinkRecord, StashRecord, TrailRecord
+from dgent.cupboard.short_id import can_be_short_id, resolve_id
 from dgent.cupboard.tables.entity import Entity
 from dgent.cupboard.tables.filter import Filter
 from dgent.cupboard.tables.scope import check_stash_name
@@ -214,9 +215,10 @@ async def add_link(
 
 async def add_links(changeset: Changeset, links: Iterable[tuple[str, LinkRecord, datetime | None]]) -> None:
     """Add links, given with ids and creation times, to a changeset if the rules of the graph allow it."""
-    wanted = list(links)
-    for _, link, _ in wanted:
+    wanted = []
+    for id, link, created_at in links:
         check_shape(link)
+        wanted.append((id, await _resolve_ends(changeset, link), created_at))
     await changeset.load(id for _, link, _ in wanted for id in (link.from_id, link.to_id))
     await changeset.load_links("from_id", [link.from_id for _, link, _ in wanted])
     for id, link, created_at in wanted:
@@ -229,6 +231,17 @@ async def add_links(changeset: Changeset, links: Iterable[tuple[str, LinkRecord,
             end = await changeset.get(CrumbRecord, link.to_id, "crumb")
             await changeset.adjust_waiting(link.from_id, int(is_blocking(link.link_type, end)))
     await check_acyclic(changeset, [link for _, link, _ in wanted if link.link_type in WAITING])
+
+
+async def _resolve_ends(changeset: Changeset, link: LinkRecord) -> LinkRecord:
+    """Return a link with the ids of its ends, which may be given by their short ids."""
+    rule = LINK_RULES[link.link_type]
+    ends: dict[str, Any] = {}
+    for end, noun in (("from_id", rule.start), ("to_id", rule.end)):
+        given = getattr(link, end)
+        if noun != "stash" and can_be_short_id(given) and await changeset.find(_RECORDS[noun], given) is None:
+            ends[end] = await resolve_id(changeset.tx, f"cupboard.{noun}", given)
+    return replace(link, **ends) if ends else link
 
 
 async def remove_link(changeset: Changeset, id: str, *, named: bool = True) -> None:

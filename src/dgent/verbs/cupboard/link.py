@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from dgent.cupboard import Cupboard, Link
@@ -72,13 +73,27 @@ async def _links_of(cupboard: Cupboard, links: Sequence[Link]) -> list[LinkInfo]
 
 async def _anything(cupboard: Cupboard, given: str) -> str:
     """Return the id of a crumb, a trail or a stash."""
-    problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
     for table in input.TABLES.values():
-        try:
+        with suppress(NotFound):
             return await input.id_of(cupboard, table, given)
-        except NotFound as error:
-            problem = error if "more than one" in error.message else problem
-    raise problem
+    raise NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
+
+
+@verb("link.remove", effect="write", errors=(NotFound, Conflict))
+async def remove(context: Context, ask: AddLink) -> Removed:
+    """Remove the link between two things: `child_of CHILD PARENT`; the child no longer waits."""
+    cupboard = await input.cupboard_of(context)
+    rule = LINK_RULES[ask.type]
+    start = await input.id_of(cupboard, input.TABLES[rule.start], ask.from_id)
+    end = await input.id_of(cupboard, input.TABLES[rule.end], ask.to_id)
+    ends = [(start, end), (end, start)] if rule.mutual else [(start, end)]
+    for from_id, to_id in ends:
+        for found in await cupboard.links.fetch(link_type=ask.type, from_id=from_id, to_id=to_id):
+            await cupboard.links.delete(found.id)
+            return Removed("links", found.id, f"{ask.from_id} {ask.type} {ask.to_id}")
+    raise NotFound(
+        f"{ask.from_id!r} is not {ask.type} {ask.to_id!r}", hint="`dgent link list` shows all links"
+    )
 
 
 class OneLink(Ask):

@@ -30,7 +30,7 @@ TableName = Annotated[
     argument("crumbs, trails, links, properties, categories, stashes, metadata or schemas", complete="table"),
 ]
 ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these changes nothing that is there
-GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
+GIVEN = ("id", "short_id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
 
 
 class CupboardInfo(msgspec.Struct, frozen=True):
