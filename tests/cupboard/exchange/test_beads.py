@@ -18,6 +18,8 @@ from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, NotFound
 from dgent.exchange.foreign import export_beads, import_beads
 from dgent.exchange.foreign.beads_issue import DEPENDENCY_TYPES
+from dgent.verbs.context import Context
+from dgent.verbs.registry import call, find
 from tests.cupboard.exchange.folders import held, values
 from tests.soak import times
 
@@ -43,7 +45,8 @@ def write(path: Path, issues: list[Any]) -> Path:
 async def back(cupboard: Cupboard, path: Path) -> list[Any]:
     """The issues in an export, by their creation and id."""
     await export_beads(cupboard, path, replace=True)
-    return [values(json.loads(line)) for line in path.read_bytes().splitlines()]
+    found = [values(json.loads(line)) for line in path.read_bytes().splitlines()]
+    return sorted(found, key=lambda each: (str(each.get("created_at")), each["id"]))
 
 
 def by_id(issues: list[Any]) -> dict[str, Any]:
@@ -394,6 +397,64 @@ async def test_the_holder_is_the_assignee(quick: Cupboard, tmp_path: Path) -> No
     assert (await back(quick, tmp_path / "out"))[1] == values(issue("b", assignee="bob")) | {
         "updated_at": (await back(quick, tmp_path / "out"))[1]["updated_at"]
     }
+
+
+async def test_who_did_it_is_the_assignee_afterwards(quick: Cupboard, tmp_path: Path) -> None:
+    await import_beads(quick, write(tmp_path / "in", [issue("a"), issue("b", assignee="ann")]))
+    for _ in range(2):
+        taken = await quick.take("scout")
+        assert taken is not None
+        await quick.done(taken, reason="so")
+    out = by_id(await back(quick, tmp_path / "out"))
+    assert (out["a"]["assignee"], out["b"]["assignee"]) == ("scout", "ann")
+    assert (out["a"]["status"], out["a"]["close_reason"]) == ("closed", "so")
+
+
+async def test_lines_and_keys_are_in_the_order_of_beads(quick: Cupboard, tmp_path: Path) -> None:
+    a = issue("bd-b", labels=["x"], closed_at=WHEN, external_ref="e", zeal=1, content_hash="h")
+    b = issue("bd-a", dependencies=[depends("bd-a", "bd-b", metadata="{}")])
+    await import_beads(quick, write(tmp_path / "in", [a, b]))
+    await export_beads(quick, tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["bd-a", "bd-b"]
+    order = "id content_hash title description status priority issue_type created_at updated_at closed_at"
+    assert " ".join(rows[1]) == f"{order} external_ref labels zeal"
+    assert " ".join(rows[0]["dependencies"][0]) == (
+        "issue_id depends_on_id type created_at created_by metadata"
+    )
+    before = (tmp_path / "out").read_bytes()
+    await export_beads(quick, tmp_path / "out", replace=True)
+    assert (tmp_path / "out").read_bytes() == before
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the file is not here")
+async def test_a_real_file_comes_out_in_its_order(quick: Cupboard, tmp_path: Path) -> None:
+    await import_beads(quick, REAL)
+    await export_beads(quick, tmp_path / "out")
+    files = REAL, tmp_path / "out"
+    given, found = ([list(json.loads(line)) for line in path.read_bytes().splitlines()] for path in files)
+    assert found == given
+
+
+async def test_a_watched_export_follows_every_change(quick: Cupboard, tmp_path: Path) -> None:
+    path = tmp_path / "issues.jsonl"
+
+    async def same() -> dgent.Universe:
+        return quick.universe
+
+    context = Context(same)
+    ask = {"path": str(path), "watch": True}
+    task = asyncio.create_task(call(find("beads.export"), context, ask))
+    try:
+        for name in ("first", "second"):
+            await quick.add(name)
+            async with asyncio.timeout(20):
+                while not path.exists() or name not in path.read_text():
+                    await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(path.read_text().splitlines()) == 2
 
 
 async def test_files_that_are_refused(quick: Cupboard, tmp_path: Path) -> None:

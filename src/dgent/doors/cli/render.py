@@ -113,6 +113,7 @@ _DRAWINGS: dict[str, str] = {
     "Items[RecordLink]": "record.draw_associations",
     "Offers": "record.draw_offers",
     "Crumb": "crumb.draw_crumb",
+    "Added": "crumb.draw_added",
     "Finished": "crumb.draw_finished",
     "Dropped": "crumb.draw_drop",
     "Duplicates": "crumb.draw_duplicates",

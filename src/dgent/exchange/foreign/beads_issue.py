@@ -7,7 +7,7 @@ again. So are values that would not be exported the same, as long as the crumb s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -158,6 +158,30 @@ def build_issue(
         "defer_until": format_time(crumb.defer_until),
     }
     return line | {name: value for name, value in optional.items() if value}
+
+
+KEYS = (
+    *("id", "content_hash", "title", "description", "design", "acceptance_criteria", "notes", "status"),
+    *("priority", "issue_type", "assignee", "estimated_minutes", "created_at", "updated_at", "closed_at"),
+    *("close_reason", "external_ref", "labels", "dependencies", "comments"),
+)
+PART_KEYS = ("id", "issue_id", "depends_on_id", "type", "author", "text", "created_at", "created_by")
+
+
+def order_keys(issue: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an issue with its keys in the order of beads, so that a change is a small difference."""
+    ordered = _order(issue, KEYS)
+    for name in ("dependencies", "comments"):
+        if isinstance(ordered.get(name), list):
+            ordered[name] = [
+                _order(each, PART_KEYS) if isinstance(each, dict) else each for each in ordered[name]
+            ]
+    return ordered
+
+
+def _order(given: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    known = {name: given[name] for name in keys if name in given}
+    return known | {name: given[name] for name in sorted(given.keys() - known.keys())}
 
 
 def is_tombstone(crumb: CrumbRecord) -> bool:

@@ -63,6 +63,12 @@ class Neighbour(msgspec.Struct, frozen=True):
         return self.short_id or self.id
 
 
+class Added(msgspec.Struct, frozen=True):
+    """Work items that were added, in their order."""
+
+    items: list[Crumb]
+
+
 class Finished(Crumb, frozen=True, kw_only=True):
     """A work item whose state was changed, and the others that were changed with it."""
 

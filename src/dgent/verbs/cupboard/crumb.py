@@ -11,6 +11,7 @@ from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
+    Added,
     Crumb,
     CrumbVersion,
     MetadataEntry,
@@ -89,7 +90,7 @@ class NewCrumbs(Relations):
 
 
 @verb("crumb.new", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def new(context: Context, ask: NewCrumbs) -> Items[Crumb]:
+async def new(context: Context, ask: NewCrumbs) -> Added:
     """Add work that is ready to be taken: a crumb, or several in one commit."""
     cupboard = await input.cupboard_of(context)
     definitions = await cupboard.definitions()
@@ -122,7 +123,7 @@ async def new(context: Context, ask: NewCrumbs) -> Items[Crumb]:
         links += await find_links(cupboard, plan.fields, place, keys)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     made = await cupboard.add_many(crumbs, dict.fromkeys(links), trail=trail)
-    return Items([crumb_of(each) for each in made])
+    return Added([crumb_of(each) for each in made])
 
 
 class OneCrumb(Ask):

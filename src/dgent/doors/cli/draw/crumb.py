@@ -289,6 +289,11 @@ def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
     return lines + draw_values(others | found.properties, paint)
 
 
+def draw_added(found: answer.Added, paint: Paint) -> Lines:
+    """Draw new crumbs, a line each."""
+    return [draw_neighbour(each, paint) for each in found.items]
+
+
 def draw_finished(found: answer.Finished, paint: Paint) -> Lines:
     """Draw a crumb, and a line for each of those that were changed with it."""
     return [*draw_crumb(found, paint), *(draw_neighbour(each, paint) for each in found.others)]
