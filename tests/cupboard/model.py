@@ -10,9 +10,14 @@ ENDED = ("completed", "abandoned")
 KINDS = {
     "belongs_to": ("crumbs", "trails"),
     "child_of": ("crumbs", "crumbs"),
+    "part_of": ("crumbs", "crumbs"),
+    "related_to": ("crumbs", "crumbs"),
+    "supersedes": ("crumbs", "crumbs"),
     "branches_from": ("trails", "crumbs"),
     "scoped_to": ("stashes", "trails"),
 }
+WAITING = ("child_of", "part_of")
+MANY = (*WAITING, "related_to", "supersedes")
 
 
 class Refused(Exception):
@@ -68,8 +73,10 @@ class Model:
     # -- what follows -------------------------------------------------------------------------
 
     def open_parents(self, crumb: str) -> set[str]:
-        parents = {end for kind, start, end in self.links if kind == "child_of" and start == crumb}
-        return {parent for parent in parents if self.crumbs[parent].state != "pebble"}
+        """Parents that are not done, and wholes that wait themselves."""
+        mine = [(kind, end) for kind, start, end in self.links if start == crumb]
+        parents = {end for kind, end in mine if kind == "child_of" and self.crumbs[end].state != "pebble"}
+        return parents | {end for kind, end in mine if kind == "part_of" and self.open_parents(end)}
 
     def ready(self, now: datetime) -> list[str]:
         """State ready, or taken by somebody who is silent; every parent a pebble; not put off."""
@@ -102,11 +109,13 @@ class Model:
                 raise Refused("EntityNotFound")
         if kind == "belongs_to" and self.trails[end] in ENDED:
             raise Refused("InvalidState")
-        if (kind, start, end) in self.links:
+        if kind in MANY and kind not in WAITING and start == end:
+            raise Refused("InvalidData")
+        if (kind, start, end) in self.links or (kind == "related_to" and (kind, end, start) in self.links):
             raise Refused("DuplicateLink")
-        if kind != "child_of" and any((k, s) == (kind, start) for k, s, _ in self.links):
+        if kind not in MANY and any((k, s) == (kind, start) for k, s, _ in self.links):
             raise Refused("AlreadyInTrail" if kind == "belongs_to" else "Cardinality")
-        if kind == "child_of" and (start == end or start in self.ancestors(end)):
+        if kind in WAITING and (start == end or start in self.ancestors(end)):
             raise Refused("Cycle")
         if kind == "scoped_to":
             self.check_name(start, end)
@@ -116,7 +125,7 @@ class Model:
         found: set[str] = set()
         level = {crumb}
         while level:
-            level = {e for k, s, e in self.links if k == "child_of" and s in level} - found
+            level = {e for k, s, e in self.links if k in WAITING and s in level} - found
             found |= level
         return found
 

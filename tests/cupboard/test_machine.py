@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         for n in range(2):
             self.put_trail(f"t{n}", "active")
         for n in range(1, 4):
-            self._link("child_of", f"c{n}", f"c{n - 1}")
+            self._link("part_of" if n == 2 else "child_of", f"c{n}", f"c{n - 1}")
         self._link("belongs_to", "c1", "t0")
 
     # -- crumbs -------------------------------------------------------------------------------
@@ -197,7 +197,10 @@ class Machine(RuleBasedStateMachine):
         id = data.draw(st.sampled_from(sorted(self.model.trails)))
         self.both(lambda model: model.remove_trail(id), lambda: self.cupboard.trails.delete(id))
 
-    @rule(data=st.data(), kind=st.sampled_from([*KINDS, "child_of", "child_of", "belongs_to"]))
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from([*KINDS, "child_of", "child_of", "part_of", "part_of", "belongs_to"]),
+    )
     def link(self, data: st.DataObject, kind: str) -> None:
         start, end = (data.draw(ENDS[table]) for table in KINDS[kind])
         self._link(kind, start, end)

@@ -27,6 +27,7 @@ _ALIKE = (
     (r"\bjust now\b|\b\d+ (?:second|minute)s? ago\b", "just now"),
     ("made just now, changed just now", "made just now"),  # a slow machine took longer than that
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "an id"),
+    (r"\bdg-[0-9a-z]{4,}", "a short id"),
     (r"\b\d{4}-\d\d-\d\dT[\d:.]+Z", "a time"),
     (r"\b[\d,.]+ (?:[KMG]B|MiB)\b|(?<=size bytes  )[\d,]+", "a size"),
     (r"\b(SQLite|apsw) [\d.]+\d", r"\1 x.y"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.cupboard import Cupboard, Link
+from dgent.cupboard import Cupboard, Link, errors
 from dgent.store.jsonl.backend import JSONLBackend
 from tests.jsonl.repositories import Clone, two_clones
 from tests.jsonl.stores import opened, without_cache
@@ -223,3 +223,47 @@ async def test_what_both_sides_decided_differently_is_reported_until_it_is_settl
 async def _settle(store: JSONLBackend, id: str) -> None:
     rev = await store.settle(id, "ann")
     assert (await store.history(id, 1))[0].rev == rev
+
+
+@ROUTES
+@LATER
+async def test_parts_that_both_sides_add_have_short_ids_of_their_own(clones: Any, later: str) -> None:
+    """Both number theirs 1: the later one gets the next number, and the old one names both."""
+
+    def add(name: str) -> Work:
+        async def work(cupboard: Cupboard) -> None:
+            await cupboard.add(name, part_of=(await _ids(cupboard))["other"])
+
+        return work
+
+    await _both(clones, add("of one"), add("of two"), later)
+    for clone in clones:
+        async with dgent.open(f"jsonl:{clone.store}") as u:
+            cupboard = Cupboard(u)
+            crumbs = {each.name: each for each in await cupboard.crumbs.fetch()}
+            epic, (first, second) = crumbs["other"].short_id, ("of one", "of two")
+            if later == "one":
+                first, second = second, first
+            assert crumbs[first].short_id == f"{epic}.1" and crumbs[second].short_id == f"{epic}.2"
+            with pytest.raises(errors.Ambiguous, match="is the id of more than one crumb"):
+                await cupboard.crumbs.get(f"{epic}.1")
+            assert (await cupboard.crumbs.get(f"{epic}.2")).name == second
+    await _change(clones[0], add("third"))
+    async with dgent.open(f"jsonl:{clones[0].store}") as u:
+        (third,) = await Cupboard(u).crumbs.fetch(name="third")
+        assert third.short_id == f"{epic}.3"
+
+
+@ROUTES
+@LATER
+async def test_parts_wait_for_what_the_other_side_made_their_epic_wait_for(clones: Any, later: str) -> None:
+    async def part(cupboard: Cupboard) -> None:
+        found = await _ids(cupboard)
+        await cupboard.links.set(None, Link("part_of", found["task"], found["other"]))
+
+    async def block(cupboard: Cupboard) -> None:
+        await _link(cupboard, "other", "parent")
+
+    await _both(clones, part, block, later)
+    conflicts, _, ready, _, _ = await _state(clones[0])
+    assert (conflicts, sorted(ready)) == ([], ["parent"])

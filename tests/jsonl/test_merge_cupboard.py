@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.cupboard import Cupboard, Link
-from dgent.cupboard.kind import FINISHED
+from dgent.cupboard.kind import FINISHED, LINK_RULES
 from dgent.errors import DgentError
 from tests.jsonl.stores import opened
 from tests.jsonl.test_merge import _copy, _merge
@@ -27,7 +27,8 @@ _steps = st.lists(
         st.tuples(st.just("finish"), _names, st.sampled_from(FINISHED)),
         st.tuples(st.just("label"), _names, st.sampled_from(["x", "y"])),
         st.tuples(st.just("take"), _names, st.just("")),
-        st.tuples(st.just("wait"), _names, _names),
+        st.tuples(st.sampled_from(["child_of", "part_of", "related_to"]), _names, _names),
+        st.tuples(st.just("add"), _names, st.just("")),
         st.tuples(st.just("count"), st.just(""), st.integers(-3, 9)),
         st.tuples(st.just("define"), _names, st.just("text")),
         st.tuples(st.just("rewrite"), st.just(""), st.just("")),
@@ -59,9 +60,11 @@ async def _do(cupboard: Cupboard, what: str, name: str, value: Any) -> None:
         await cupboard.stashes.increment(stash.id, value)
     elif what == "define":
         await cupboard.properties.define(f"property {name}", value)
-    elif what == "wait":
+    elif what in LINK_RULES:
         child, parent = [(await cupboard.crumbs.fetch(name=[each]))[0].id for each in (name, value)]
-        await cupboard.links.set(None, Link("child_of", child, parent))
+        await cupboard.links.set(None, Link(what, child, parent))
+    elif what == "add":
+        await cupboard.add("part", part_of=await cupboard.crumbs.fetch(name=[name]))
     else:
         (crumb,) = await cupboard.crumbs.fetch(name=[name])
         if what == "label":
@@ -78,9 +81,10 @@ async def _contents(folder: Path) -> Any:
     async with dgent.open(f"jsonl:{folder}") as u:
         cupboard = Cupboard(u)
         assert {each.rule for each in (await cupboard.audit()).findings} <= MERGED_AGAINST
-        crumbs = {
-            each.name: (each.state, each.properties["labels"]) for each in await cupboard.crumbs.fetch()
-        }
+        found = await cupboard.crumbs.fetch()
+        assert len({each.short_id for each in found}) == len(found)
+        crumbs = {each.name if each.name != "part" else each.id: each for each in found}
+        crumbs = {name: (each.state, each.properties["labels"]) for name, each in crumbs.items()}
         (count,) = await cupboard.stashes.fetch(name=["count"])
         ready = [each.name for each in await cupboard.ready()]
         return crumbs, count.value, ready, sorted(each.name for each in await cupboard.properties.fetch())

@@ -35,7 +35,8 @@ OFFERS = {
     for each, operation in tool_of(name).operations.items()
 }
 _VARIES = re.compile(
-    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d+@\d+|\"cursor\": *\"[^\"]*\""
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d+@\d+"
+    r"|dg-[0-9a-z]{4,}|\"cursor\": *\"[^\"]*\""
 )
 
 

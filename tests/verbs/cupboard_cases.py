@@ -29,6 +29,19 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case({"name": "x", "type": "odd"}, ["x", "--type", "odd"], "invalid_category"),
         Case({"name": "x", "property": ("odd=1",)}, ["x", "-p", "odd=1"], "property_not_found"),
     ],
+    "crumb.new": [
+        Case(
+            {"text": "new work", "needs": ("crumb-a",), "label": ("x,y",), "priority": "P1"},
+            ["new", "work", "--needs", "crumb-a", "-l", "x,y", "--priority", "P1"],
+        ),
+        Case(
+            {"text": "x", "draft": True, "blocks": ("nobody",)},
+            ["x", "--draft", "--blocks", "nobody"],
+            "entity_not_found",
+        ),
+        Case({"text": "x", "part_of": ("crumb-a",)}, ["x", "--part-of", "crumb-a"]),
+        Case({"text": "{"}, ["{"], "input"),
+    ],
     "crumb.get": [Case({"id": "crumb-b"}, ["crumb-b"]), Case({"id": "alpha"}, ["alpha"]), *NOBODY],
     "crumb.list": [
         Case({"state": ("open",), "limit": 1}, ["-s", "open", "-n", "1"]),
@@ -37,6 +50,10 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case({"limit": 0}, ["-n", "0"], "input"),
     ],
     "crumb.set": [
+        Case(
+            {"id": "crumb-a", "add_label": ("a,b",), "remove_label": ("a",), "related": ("crumb-b",)},
+            ["crumb-a", "--add-label", "a,b", "--remove-label", "a", "--related", "crumb-b"],
+        ),
         Case(
             {"id": "crumb-a", "name": "other", "owner": "ann"},
             ["crumb-a", "--name", "other", "--owner", "ann"],
@@ -61,18 +78,24 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         Case({"limit": 0}, ["-n", "0"], "input"),
     ],
     "crumb.take": [
+        Case({"id": "crumb-a"}, ["crumb-a"]),
+        Case({"id": "crumb-a", "next": True}, ["crumb-a", "--next"], "input"),
         Case({"lease": 60}, ["--lease", "60"]),
         Case({"type": "epic"}, ["--type", "epic"], "not_found"),
         Case({"lease": -1}, ["--lease", "-1"], "invalid_data"),
     ],
     "crumb.done": [
+        Case({"id": "crumb-a", "more": ("crumb-b",), "message": "so"}, ["crumb-a", "crumb-b", "-m", "so"]),
         Case({"id": "crumb-a"}, ["crumb-a"]),
         Case({"id": "crumb-a", "token": 3}, ["crumb-a", "--token", "3"], "not_lock_holder"),
     ],
     "crumb.drop": [Case({"id": "crumb-a"}, ["crumb-a"]), *NOBODY],
     "crumb.release": [Case({"id": "crumb-a"}, ["crumb-a"]), *NOBODY],
+    "crumb.reopen": [Case({"id": "crumb-a"}, ["crumb-a"], "invalid_transition"), *NOBODY],
     "crumb.heartbeat": [Case({"id": "crumb-a"}, ["crumb-a"], "not_lock_holder")],
     "crumb.blocked": [Case({}, [])],
+    "crumb.stale": [Case({"days": 3.0}, ["--days", "3"]), Case({"days": -1.0}, ["--days", "-1"], "input")],
+    "crumb.duplicates": [Case({}, [])],
     "crumb.explain": [Case({"id": "crumb-b"}, ["crumb-b"]), *NOBODY],
     "crumb.board": [Case({}, []), Case({"trail": "trail-a", "limit": 1}, ["--trail", "trail-a", "-n", "1"])],
     "trail.start": [
@@ -111,6 +134,16 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
         ),
     ],
     "link.list": [Case({"type": "child_of", "to_id": "crumb-a"}, ["-t", "child_of", "--to-id", "crumb-a"])],
+    "link.remove": [
+        Case(
+            {"type": "child_of", "from_id": "crumb-b", "to_id": "crumb-a"}, ["child_of", "crumb-b", "crumb-a"]
+        ),
+        Case(
+            {"type": "part_of", "from_id": "crumb-b", "to_id": "crumb-a"},
+            ["part_of", "crumb-b", "crumb-a"],
+            "not_found",
+        ),
+    ],
     "link.delete": [Case({"id": "link-a"}, ["link-a"]), *NOBODY],
     "property.define": [
         Case(
@@ -132,7 +165,7 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
     ],
     "property.clear": [Case({"id": "crumb-a", "name": "priority"}, ["crumb-a", "priority"])],
     "property.category": [
-        Case({"name": "type", "category": "spike"}, ["type", "spike"]),
+        Case({"name": "type", "category": "rite"}, ["type", "rite"]),
         Case({"name": "type", "category": "bug"}, ["type", "bug"], "duplicate_name"),
         Case({"name": "owner", "category": "ann"}, ["owner", "ann"], "invalid_value_type"),
     ],

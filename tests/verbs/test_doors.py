@@ -107,6 +107,7 @@ def plain(answer: Any, base: Path) -> Any:
     text = re.sub(r'"(size_bytes|wal_bytes)":\d+', r'"\1":0', text)
     text = re.sub(r'"(sha256|cursor)":"[\w=-]+"', r'"\1":""', text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r"\bdg-[0-9a-z]{4,}", "SHORT", text)
     text = re.sub(r"\d+@\d+", "NODE", text)
     # Free space and the size of the log are said in words.
     text = re.sub(r"\d[\d.,]* (B|bytes|KB|MB|GB|TB|KiB|MiB|GiB|TiB|%|pages?)", "SIZE", text)

@@ -6,17 +6,18 @@ copies, an import of a broken folder, or an edited file.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dgent.cupboard import errors
+from dgent.cupboard import batch, errors
 from dgent.cupboard.builtin import schema_id
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.kind import ENDED
+from dgent.cupboard.kind import ENDED, LINK_RULES, WAITING
 from dgent.cupboard.record import (
     LEASE,
     METADATA,
@@ -30,7 +31,7 @@ from dgent.cupboard.record import (
     StashRecord,
     TrailRecord,
 )
-from dgent.cupboard.tables.link import ENDS
+from dgent.cupboard.waiting import count_waiting
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -38,7 +39,7 @@ from dgent.model.schema import Schema
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
 
-Act = Literal["delete", "recount", "default", "look"]
+Act = Literal["delete", "recount", "default", "rename", "look"]
 
 _SCOPES = {CrumbRecord: "crumb", TrailRecord: "trail", StashRecord: "stash"}
 
@@ -47,8 +48,9 @@ _SCOPES = {CrumbRecord: "crumb", TrailRecord: "trail", StashRecord: "stash"}
 class Finding:
     """A broken rule, the records that break it, and how to repair them.
 
-    `act` is what `repair` does with `ids`: `delete` them, `recount` their derived fields, or give bad values
-    the `default`; with `look` it does nothing, because a person must decide.
+    `act` is what `repair` does with `ids`: `delete` them, `recount` their derived fields, give bad values the
+    `default`, or `rename` them, which gives them new short ids; with `look` it does nothing, because a person
+    must decide.
     """
 
     rule: str
@@ -106,6 +108,7 @@ class _AuditData:
         self.properties: list[tuple[str, str]] = []  # ids and names
         self.stashes: list[tuple[str, str]] = []
         self.schemas: set[str] = set()
+        self.short_ids: dict[tuple[str, str], tuple[str, datetime]] = {}  # the first record of each
         self.odd: dict[str, list[Finding]] = defaultdict(list)  # findings about single records, by rule
         self._ids: dict[str, str] = {}
 
@@ -134,6 +137,8 @@ class _AuditData:
             self.schemas.add(id)
         if type(record) in _SCOPES:
             self.kinds[id] = _SCOPES[type(record)]
+        if isinstance(record, CrumbRecord | TrailRecord) and record.short_id:
+            self._check_short_id(found)
         for rule in (_check_values, _check_metadata, _check_line):
             if (finding := rule(self, id, record)) is not None:
                 self.odd[finding.rule].append(finding)
@@ -142,14 +147,23 @@ class _AuditData:
         """Return one shared text for equal ids, which saves memory."""
         return self._ids.setdefault(id, id)
 
-    def waits(self) -> Counter[str]:
-        """Count the unfinished crumbs that each crumb waits for."""
-        return Counter(
-            link.from_id
-            for link in self.links.values()
-            if link.link_type == "child_of"
-            and (parent := self.crumbs.get(link.to_id)) is not None
-            and parent.state != "pebble"
+    def _check_short_id(self, found: Crystal[Any]) -> None:
+        """Check that no other crumb, or no other trail, has the short id."""
+        key, mine = (found.schema_name, found.value.short_id), (found.id, found.created_at)
+        first = self.short_ids.setdefault(key, mine)
+        if first != mine:
+            later, _ = max(first, mine, key=lambda each: (each[1], each[0]))
+            self.short_ids[key] = min(first, mine, key=lambda each: (each[1], each[0]))
+            text = f"{first[0]!r} and {mine[0]!r} have the same short id {key[1]!r}"
+            finding = Finding("short ids", (later,), text, "give the later one another", "rename")
+            self.odd["short ids"].append(finding)
+
+    def waits(self) -> dict[str, int]:
+        """Count what each crumb waits for."""
+        return count_waiting(
+            self.crumbs,
+            self.links.values(),
+            lambda id: id in self.crumbs and self.crumbs[id].state != "pebble",
         )
 
 
@@ -188,7 +202,7 @@ def _make_record_rule(rule: str) -> Callable[[_AuditData], Iterable[Finding]]:
 def _check_references(data: _AuditData) -> Iterator[Finding]:
     """Check that both ends of every link exist and are of the right kind."""
     for id, link in data.links.items():
-        ends = ENDS.get(link.link_type)
+        ends = LINK_RULES.get(link.link_type)
         if ends is None:
             text = f"the link {id!r} has the unknown type {link.link_type!r}"
             yield Finding("reference", (id,), text, "delete the link", "delete")
@@ -198,14 +212,20 @@ def _check_references(data: _AuditData) -> Iterator[Finding]:
                 text = f"the {link.link_type} link {id!r} leads to {end!r}, which is not a {noun}"
                 yield Finding("reference", (id,), text, "delete the link", "delete")
                 break
+        else:
+            if link.from_id == link.to_id and not ends.waits:
+                text = f"the {link.link_type} link {id!r} leads from {link.from_id!r} to itself"
+                yield Finding("reference", (id,), text, "delete the link", "delete")
 
 
 def _check_cardinality(data: _AuditData) -> Iterator[Finding]:
     """Check that no link exists twice, and no start has more links than the type allows."""
     first: dict[tuple[str, ...], str] = {}
     for id, link in data.links.items():
-        single = link.link_type in ENDS and ENDS[link.link_type].single
-        triple = (link.link_type, link.from_id, link.to_id)
+        rule = LINK_RULES.get(link.link_type)
+        single = rule is not None and rule.single
+        mutual = rule is not None and rule.mutual
+        triple = (link.link_type, *(sorted(link[1:]) if mutual else link[1:]))
         for key in (triple, triple[:2]) if single else (triple,):
             if key in first:
                 text = f"cardinality: {link.from_id!r} has {link.link_type} links {first[key]!r} and {id!r}"
@@ -218,7 +238,7 @@ def _check_cycles(data: _AuditData) -> Iterator[Finding]:
     """Check that no crumb waits for itself."""
     above: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for id, link in data.links.items():
-        if link.link_type == "child_of":
+        if link.link_type in WAITING:
             above[link.from_id].append((link.to_id, id))
     done: set[str] = set()
     for start in list(above):
@@ -339,6 +359,7 @@ _RULES = (
     _check_cycles,
     _check_ended_trails,
     _check_names,
+    _make_record_rule("short ids"),
     _make_record_rule("metadata"),
     _make_record_rule("values"),
     _check_readiness,
@@ -360,10 +381,13 @@ async def repair(cupboard: Cupboard, findings: Iterable[Finding]) -> int | None:
         again = {id for id, act in ids.items() if act == "recount"}
         for id, act in ids.items():
             record = changeset.record(id)
-            if isinstance(record, LinkRecord) and record.link_type == "child_of":
+            if isinstance(record, LinkRecord) and record.link_type in WAITING:
                 again.add(record.from_id)
             if act == "delete":
                 changeset.drop(id)
+            elif act == "rename" and record is not None:
+                former = (*record.former_ids, record.short_id)
+                changeset.put(id, replace(record, short_id="", former_ids=former))
             elif act == "default" and record is not None:
                 bad = {property_id for property_id, _ in _find_bad_values(changeset.definitions, record)}
                 kept = {name: value for name, value in record.properties.items() if name not in bad}
@@ -377,15 +401,5 @@ async def repair(cupboard: Cupboard, findings: Iterable[Finding]) -> int | None:
 
 async def _recount(changeset: Changeset, wanted: Iterable[str]) -> None:
     """Recompute `open_parents` and `queue` of some crumbs."""
-    crumbs = sorted(wanted)
-    await changeset.load(crumbs)
-    await changeset.load_links("from_id", crumbs)
-    for id in crumbs:
-        crumb = await changeset.find(CrumbRecord, id)
-        if crumb is None:
-            continue
-        parents = [link.to_id for link in (await changeset.links("from_id", id, "child_of")).values()]
-        await changeset.load(parents)
-        found = [await changeset.find(CrumbRecord, parent) for parent in parents]
-        waits = sum(parent is not None and parent.state != "pebble" for parent in found)
-        changeset.put_crumb(id, replace(crumb, open_parents=waits))
+    links = (await batch.all_links(changeset, *WAITING)).values()
+    await batch.recount(changeset, wanted, [(each.link_type, each.from_id, each.to_id) for each in links])

@@ -6,12 +6,14 @@ fields are computed once, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dgent.cupboard.change import Changeset
+from dgent.cupboard.kind import WAITING
 from dgent.cupboard.record import LINK, CrumbRecord, LinkRecord
+from dgent.cupboard.waiting import Edge, count_waiting, with_parts
 from dgent.model.query import Query
 
 if TYPE_CHECKING:
@@ -40,20 +42,27 @@ async def update_readiness(changeset: Changeset) -> None:
     touched, turned = _find_affected(changeset)
     if not touched:
         return
-    links = (await all_links(changeset, "child_of")).values()
-    touched.update(link.from_id for link in links if link.to_id in turned)
-    parents: dict[str, list[str]] = {id: [] for id in touched}
-    for link in links:
-        if link.from_id in touched:
-            parents[link.from_id].append(link.to_id)
-    await changeset.load(id for child, above in parents.items() for id in (child, *above))
-    for id, above in parents.items():
+    links = (await all_links(changeset, *WAITING)).values()
+    edges = [(link.link_type, link.from_id, link.to_id) for link in links]
+    touched.update(start for _, start, end in edges if end in turned)
+    await recount(changeset, touched, edges)
+
+
+async def recount(changeset: Changeset, crumbs: Iterable[str], edges: Collection[Edge]) -> None:
+    """Recompute `open_parents` and `queue` of crumbs and their parts; `edges` are all links that wait."""
+    wanted = with_parts(crumbs, edges)
+    await changeset.load(wanted)
+    await changeset.load(end for _, start, end in edges if start in wanted)
+    known = {id for id in wanted if isinstance(changeset.record(id), CrumbRecord)}
+    waits = count_waiting(
+        known,
+        edges,
+        lambda id: _is_open(changeset.record(id)),
+        lambda id: getattr(changeset.record(id), "open_parents", 0) > 0,
+    )
+    for id, count in waits.items():
         crumb = changeset.record(id)
-        if isinstance(crumb, CrumbRecord):
-            waits = sum(_is_open(changeset.record(parent)) for parent in above)
-            changeset.put_crumb(
-                id, replace(crumb, open_parents=waits) if crumb.open_parents != waits else crumb
-            )
+        changeset.put_crumb(id, replace(crumb, open_parents=count) if crumb.open_parents != count else crumb)
 
 
 def _find_affected(changeset: Changeset) -> tuple[set[str], set[str]]:
@@ -64,20 +73,19 @@ def _find_affected(changeset: Changeset) -> tuple[set[str], set[str]]:
         for each in (record, old):
             if isinstance(each, CrumbRecord):
                 touched.add(id)
-            elif isinstance(each, LinkRecord) and each.link_type == "child_of":
+            elif isinstance(each, LinkRecord) and each.link_type in WAITING:
                 touched.add(each.from_id)
         if _is_open(record) != _is_open(old):
             turned.add(id)
     return touched, turned
 
 
-async def all_links(changeset: Changeset, link_type: str | None = None) -> dict[str, LinkRecord]:
-    """Return all links, or those of a type, by id, as a change leaves them."""
-    tags = frozenset() if link_type is None else frozenset({link_type})
-    query = Query(schema=LINK.name, tags=tags, limit=None, descending=False)
+async def all_links(changeset: Changeset, *types: str) -> dict[str, LinkRecord]:
+    """Return all links, or those of some types, by id, as a change leaves them."""
+    query = Query(schema=LINK.name, any_tags=frozenset(types), limit=None, descending=False)
     found: dict[str, LinkRecord] = {each.id: each.value for each in await changeset.tx.recall(query)}
     for id, record, old in changeset.changes():
-        if isinstance(record, LinkRecord) and link_type in (None, record.link_type):
+        if isinstance(record, LinkRecord) and (not types or record.link_type in types):
             found[id] = record
         elif isinstance(old, LinkRecord):
             found.pop(id, None)

@@ -32,7 +32,7 @@ CATEGORIES = {
     for place, name in enumerate(("highest", "high", "medium", "low", "lowest"))
 } | {
     builtin_id(0x20 + place): CategoryRecord(TYPE, name, place)
-    for place, name in enumerate(("task", "epic", "bug", "chore"))
+    for place, name in enumerate(("task", "epic", "bug", "chore", "feature", "spike", "decision"))
 }
 
 

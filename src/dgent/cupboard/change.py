@@ -56,6 +56,7 @@ class Changeset:
         ] = {}  # written at ends that are not loaded yet
         self._redefined = False
         self.foreign: set[str] = set()  # loaded ids that belong to records of other rooms or none
+        self.prefix = ""  # a new prefix of short ids
         self.freed: list[str] = []  # crumbs that no longer wait for a removed crumb
 
     # -- records --------------------------------------------------------------------------
@@ -164,13 +165,11 @@ class Changeset:
 
     # -- links ----------------------------------------------------------------------------
 
-    async def links(self, end: str, id: str, link_type: str | None = None) -> dict[str, LinkRecord]:
-        """Return the links that start (`from_id`) or end (`to_id`) at an id, by their ids."""
+    async def links(self, end: str, id: str, *types: str) -> dict[str, LinkRecord]:
+        """Return the links of some types that start (`from_id`) or end (`to_id`) at an id, by their ids."""
         await self.load_links(end, [id])
         found = self._links.get((end, id), {})
-        return {
-            each: link for each, link in found.items() if link_type is None or link.link_type == link_type
-        }
+        return {each: link for each, link in found.items() if not types or link.link_type in types}
 
     def get_loaded_links(self, id: str) -> dict[str, LinkRecord]:
         """Return all links of an id whose links at both ends are loaded."""
@@ -232,10 +231,21 @@ class Changeset:
         self.put(id, crumb if crumb.queue == queue else replace(crumb, queue=queue))
 
     async def adjust_waiting(self, id: str, by: int) -> None:
-        """Change the number of crumbs that a crumb waits for."""
-        crumb = await self.find(CrumbRecord, id)
-        if crumb is not None and by:
-            self.put_crumb(id, replace(crumb, open_parents=max(0, crumb.open_parents + by)))
+        """Change the number of crumbs that a crumb waits for; its parts wait while it waits."""
+        todo = [(id, by)] if by else []
+        while todo:
+            each, more = todo.pop()
+            crumb = await self.find(CrumbRecord, each)
+            if crumb is None:
+                continue
+            count = max(0, crumb.open_parents + more)
+            self.put_crumb(each, replace(crumb, open_parents=count))
+            turned = (count > 0) - (crumb.open_parents > 0)
+            if turned:
+                parts = [link.from_id for link in (await self.links("to_id", each, "part_of")).values()]
+                await self.load(parts)
+                await self.load_links("to_id", parts)
+                todo += [(part, turned) for part in parts]
 
     async def children(self, id: str) -> list[str]:
         """Return the ids of the crumbs that wait for this one."""
@@ -248,10 +258,11 @@ class Changeset:
         if self._redefined:
             catalog = await self.tx.get(CATALOG_ID)
             if isinstance(catalog, Crystal):
-                changes = catalog.value.changes + 1
-                await self.tx.store(catalog.replace(value=CatalogRecord(changes)))
+                was: CatalogRecord = catalog.value
+                changed = CatalogRecord(was.changes + 1, self.prefix or was.prefix)
+                await self.tx.store(catalog.replace(value=changed))
             else:
-                await self.tx.remember(CatalogRecord(1), id=CATALOG_ID)
+                await self.tx.remember(CatalogRecord(1, self.prefix), id=CATALOG_ID)
         for id, record in self._records.items():
             stored = self._found.get(id)
             if record is None:
@@ -261,10 +272,10 @@ class Changeset:
                 tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
                 await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
             elif not is_same_record(record, stored.value):
-                changed = stored.replace(value=record)
+                newer = stored.replace(value=record)
                 if isinstance(record, LinkRecord):
-                    changed = changed.replace(tags=(record.link_type,))
-                await self.tx.store(changed)
+                    newer = newer.replace(tags=(record.link_type,))
+                await self.tx.store(newer)
 
 
 def is_same_record(one: Any, other: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -15,11 +15,14 @@ from dgent.cupboard import builtin, errors, queue
 from dgent.cupboard.audit import Audit, Finding, audit, repair
 from dgent.cupboard.backoff import RESERVATION_ID, Backoff
 from dgent.cupboard.change import Changeset, check_entity_id
+from dgent.cupboard.claim import take_one
 from dgent.cupboard.compare import Comparison, load_side
 from dgent.cupboard.config import AttachMethod, Config, open_universe
 from dgent.cupboard.definition import Definitions, declare_indexes
+from dgent.cupboard.finish import How, finish
 from dgent.cupboard.graph import Graph, load_graph
 from dgent.cupboard.lease import LEASE_S, check_claims
+from dgent.cupboard.look import find_duplicates, find_stale, search_crumbs
 from dgent.cupboard.queue import Readiness
 from dgent.cupboard.record import (
     CATALOG,
@@ -32,7 +35,8 @@ from dgent.cupboard.record import (
     LinkRecord,
     TrailRecord,
 )
-from dgent.cupboard.tables.crumb import Crumb, Crumbs, check_claim
+from dgent.cupboard.short_id import PREFIX, check_prefix, give_short_ids, resolve_id
+from dgent.cupboard.tables.crumb import Crumb, Crumbs
 from dgent.cupboard.tables.link import Link, Links, add_link, add_links
 from dgent.cupboard.tables.metadata import Metadata, Metadatas, MetadataSchema, MetadataSchemas
 from dgent.cupboard.tables.property import Categories, Properties
@@ -42,6 +46,7 @@ from dgent.cupboard.tables.trail import Trail, Trails
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.model.schema import Schema
 from dgent.universe.gate import Gate
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
@@ -79,6 +84,8 @@ class Cupboard:
         self._catalog_rev: int | None = None
         self._registered = False
         self._indexed: frozenset[str] = frozenset()
+        self._prefix = PREFIX  # of new short ids
+        self._sizes: dict[str, int] = {}  # how many crumbs and trails there are, about
         self._room: Universe | None = None
         if universe is not None:
             self._enter(universe)
@@ -169,13 +176,14 @@ class Cupboard:
         """Return the universe after loading the current definitions."""
         universe = self._universe
         while True:
-            rev = await _catalog_rev(universe)
+            rev, prefix = await _read_catalog(universe)
+            self._prefix = prefix or PREFIX
             if rev == self._catalog_rev:
                 return universe
             if rev:
                 self._register_schemas()
             definitions = await self._load(universe)
-            if rev == await _catalog_rev(universe):  # else they changed while they were read
+            if rev == (await _read_catalog(universe))[0]:  # else they changed while they were read
                 await self._define(definitions, rev)
 
     def _register_schemas(self) -> None:
@@ -205,12 +213,17 @@ class Cupboard:
         return self._definitions
 
     async def prepare(self) -> None:
-        """Write the built-in records, in a separate commit, so that no undo of work reverts them."""
+        """Write the built-in records, in a separate commit, so that no undo of work reverts them.
+
+        A store of an older dgent gets those that came since.
+        """
 
         async def work(tx: Transaction) -> None:
-            if await tx.get(CATALOG_ID) is None:
+            new = await tx.get(CATALOG_ID) is None
+            definitions = Definitions({}, {}) if new else await self._load(tx)
+            if new or definitions.lacks(builtin.CATEGORIES):
                 changeset = Changeset(tx, self._definitions)
-                await _put_builtins(changeset)
+                await _put_builtins(changeset, definitions)
                 await changeset.flush()
 
         self._register_schemas()
@@ -236,7 +249,9 @@ class Cupboard:
                 definitions = await self._load(tx)
                 await self._define(definitions, rev)
             changeset = Changeset(tx, definitions)
+            self._prefix = (catalog.value.prefix if isinstance(catalog, Crystal) else "") or PREFIX
             result = await work(changeset)
+            await give_short_ids(changeset, self)
             if isinstance(self._universe.backend, Gate):  # of somebody below a partner
                 await check_claims(changeset, self._universe.backend.principal.name)
             if undo_of is not None:
@@ -248,10 +263,43 @@ class Cupboard:
 
         if not self._catalog_rev:
             self._register_schemas()
-            if not await _catalog_rev(self._universe):
+            if not (await _read_catalog(self._universe))[0]:
                 await self.prepare()
+        elif self._definitions.lacks(builtin.CATEGORIES):
+            await self.prepare()
         backoff = Backoff(self._universe, note)
         return await backoff.run(attempt)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of new short ids."""
+        return self._prefix
+
+    async def set_prefix(self, prefix: str) -> None:
+        """Set the prefix of new short ids; those that were given stay."""
+        wanted = check_prefix(prefix)
+
+        async def work(changeset: Changeset) -> None:
+            if wanted != self._prefix:
+                changeset.prefix = wanted
+                changeset.mark_redefined()
+
+        await self._change(work, f"prefix {wanted}")
+
+    async def _naming(self, schema: Schema[Any]) -> tuple[str, int]:
+        """Return the prefix of new short ids, and about how many records of a schema there are."""
+        if schema.name not in self._sizes:
+            self._sizes[schema.name] = await self._universe.count(Query(schema=schema.name))
+        return self._prefix, self._sizes[schema.name]
+
+    def _may_change(self) -> bool:
+        """Check whether the caller may change records, not only add some."""
+        backend = self._universe.backend
+        return not isinstance(backend, Gate) or backend.principal.trust in ("partner", "friend")
+
+    async def _find_id(self, thing: Any, table: Table[Any]) -> str:
+        """Return the id of a crumb or trail that is given as entity, id or short id."""
+        return await resolve_id(self._universe, table.schema.name, check_entity_id(_id(thing)))
 
     # -- crumbs -----------------------------------------------------------------------------
 
@@ -262,10 +310,11 @@ class Cupboard:
         state: str = "",
         trail: Trail | str | None = None,
         parents: Iterable[Crumb | str] | Crumb | str = (),
+        part_of: Iterable[Crumb | str] | Crumb | str = (),
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
-        """Make a crumb, put it on a trail and make it wait for its parents, all in one commit."""
+        """Make a crumb, put it on a trail, into an epic, and make it wait for its parents, in one commit."""
         self._check_attached()
         given = crumb if isinstance(crumb, Crumb) else Crumb(crumb)
         made = copy.copy(given)  # the caller's crumb changes only if this succeeds
@@ -273,9 +322,12 @@ class Cupboard:
         made.state, made.defer_until = state or given.state, defer_until or given.defer_until
         for name, value in (properties or {}).items():
             made.set_property(name, value)
-        links: list[Link] = [] if trail is None else [Link("belongs_to", "", _id(trail))]
-        some = [parents] if isinstance(parents, str | Crumb) else parents
-        links += [Link("child_of", "", _id(parent)) for parent in some]
+        links: list[Link] = []
+        if trail is not None:
+            links.append(Link("belongs_to", "", await self._find_id(trail, self.trails)))
+        for link_type, ends in (("child_of", parents), ("part_of", part_of)):
+            some = [ends] if isinstance(ends, str | Crumb) else ends
+            links += [Link(link_type, "", await self._find_id(end, self.crumbs)) for end in some]
         changeset = await self._add([made], [(0, link) for link in links], f"crumb {made.name}"[:200])
         self.crumbs._write_back(given, made.id, changeset)
         return given
@@ -298,12 +350,14 @@ class Cupboard:
             if not isinstance(crumb, Crumb):
                 raise errors.InvalidData(f"expected a crumb, got a {type(crumb).__name__}")
         wanted: list[tuple[int | None, Link]] = []
-        for place in range(len(made)) if trail is not None else ():
-            wanted.append((place, Link("belongs_to", "", _id(trail))))
+        if trail is not None:
+            trail_id = await self._find_id(trail, self.trails)
+            wanted += [(place, Link("belongs_to", "", trail_id)) for place in range(len(made))]
         given = [crumb.id or ids.new_id() for crumb in made]
         for link_type, start, end in links:
             wanted.append((None, Link(link_type, _resolve_end(start, given), _resolve_end(end, given))))
-        await self._add(made, wanted, f"{len(made)} crumbs", given)
+        note = f"crumb {made[0].name}"[:200] if len(made) == 1 else f"{len(made)} crumbs"
+        await self._add(made, wanted, note, given)
         return made
 
     async def _add(
@@ -335,9 +389,25 @@ class Cupboard:
             self.crumbs._write_back(crumb, id, changeset)
         return changeset
 
+    async def update(
+        self, crumb: Crumb, *, links: Iterable[Link] = (), expected_version: int | None = None
+    ) -> Crumb:
+        """Store a changed crumb, and add links unless they exist, in one commit."""
+        wanted = [LinkRecord(link.link_type, link.from_id, link.to_id) for link in links]
+
+        async def work(changeset: Changeset) -> None:
+            await self.crumbs._set(changeset, crumb.id, crumb, expected_version)
+            for link in wanted:
+                with suppress(errors.DuplicateLink):
+                    await add_link(changeset, ids.new_id(), link)
+
+        _, changeset = await self._change(work, f"crumb {crumb.name}"[:200])
+        self.crumbs._write_back(crumb, crumb.id, changeset)
+        return crumb
+
     async def comment(self, crumb: Crumb | str, text: str) -> Metadata:
         """Add a comment to a crumb."""
-        made = Metadata(_id(crumb), "comments", text)
+        made = Metadata(await self._find_id(crumb, self.crumbs), "comments", text)
         await self.metadata.set(None, made)
         return made
 
@@ -361,7 +431,7 @@ class Cupboard:
     async def explain(self, crumb: Crumb | str) -> Readiness:
         """Explain whether a crumb can be taken now, and why."""
         universe = await self._ready()
-        found = await universe.get(check_entity_id(_id(crumb)))
+        found = await universe.get(await self._find_id(crumb, self.crumbs))
         if not isinstance(found, Crystal) or not isinstance(found.value, CrumbRecord):
             raise errors.EntityNotFound(f"no crumb has the id {_id(crumb)!r}")
         return (await queue.explain(self, [found]))[0]
@@ -388,62 +458,72 @@ class Cupboard:
 
         Returns the end of the lease; None for a crumb that was taken without one.
         """
-        return await queue.heartbeat(self, _id(crumb), agent, lease_s)
+        return await queue.heartbeat(self, await self._find_id(crumb, self.crumbs), agent, lease_s)
 
-    async def done(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    async def take_one(
+        self, crumb: Crumb | str, agent: str, *, lease_s: float | None = None, force: bool = False
     ) -> Crumb:
-        """Mark a crumb as done: it becomes a pebble.
+        """Claim this crumb for an agent, in any state but done or dropped; else like `take`.
+
+        Raises NotLockHolder when another agent holds it, Conflict when it waits for others, unless forced.
+        """
+        return await take_one(self, crumb, agent, lease_s, force)
+
+    async def finish(
+        self,
+        crumbs: Iterable[Crumb | str],
+        how: How,
+        *,
+        token: int | None = None,
+        agent: str | None = None,
+        force: bool = False,
+        reason: str | None = None,
+    ) -> list[Crumb]:
+        """End the work on crumbs in one commit: `done`, `drop`, `release` or `reopen` them, all or none."""
+        some = list(crumbs)
+        return await finish(self, some, how, token=token, agent=agent, force=force, reason=reason)
+
+    async def done(self, crumb: Crumb | str, **options: Any) -> Crumb:
+        """Mark a crumb as done: it becomes a pebble. The options are those of `finish`.
 
         Raises NotLockHolder when another agent holds it, unless forced. The caller is `agent`, the agent that
         took this crumb, or else the author of the universe; a token alone identifies it as well.
         """
-        return await self._finish(crumb, "pebble", token, agent, force)
+        return (await self.finish([crumb], "done", **options))[0]
 
-    async def drop(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
-    ) -> Crumb:
+    async def drop(self, crumb: Crumb | str, **options: Any) -> Crumb:
         """Drop a crumb: it becomes dust. `waiting_for` returns what waits for it. Refused like `done`."""
-        return await self._finish(crumb, "dust", token, agent, force)
+        return (await self.finish([crumb], "drop", **options))[0]
 
-    async def release(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
-    ) -> Crumb:
+    async def release(self, crumb: Crumb | str, **options: Any) -> Crumb:
         """Return a taken crumb to the queue. Refused like `done`."""
-        return await self._finish(crumb, "ready", token, agent, force)
+        return (await self.finish([crumb], "release", **options))[0]
+
+    async def reopen(self, crumb: Crumb | str, **options: Any) -> Crumb:
+        """Make a crumb ready again that was done or dropped."""
+        return (await self.finish([crumb], "reopen", **options))[0]
+
+    async def find(
+        self, words: str = "", *, since: datetime | None = None, limit: int = 100, **filters: Any
+    ) -> list[Crumb]:
+        """Return the crumbs with these words in their texts or comments, best first, that pass the filters.
+
+        The filters are those of `crumbs.fetch`; `since` is the time of the last change.
+        """
+        return await search_crumbs(self, words, filters, since, limit)
+
+    async def stale(self, before: datetime, *, limit: int | None = None) -> list[Crumb]:
+        """Return the unfinished crumbs that were not changed since a time, the longest untouched first."""
+        return await find_stale(self, before, limit)
+
+    async def duplicates(self) -> list[list[Crumb]]:
+        """Return groups of unfinished crumbs with nearly the same names."""
+        return await find_duplicates(self)
 
     async def waiting_for(self, crumb: Crumb | str) -> list[Crumb]:
         """Return the unfinished crumbs that wait for a crumb, oldest first."""
-        children = await self.crumbs.fetch(parent_id=check_entity_id(_id(crumb)))
+        children = await self.crumbs.fetch(parent_id=await self._find_id(crumb, self.crumbs))
         return [child for child in reversed(children) if child.state not in ("pebble", "dust")]
-
-    async def _finish(
-        self, given: Crumb | str, state: str, token: int | None, agent: str | None, force: bool
-    ) -> Crumb:
-        wanted = check_entity_id(_id(given))
-        taken_by = given._taken_by if isinstance(given, Crumb) else None
-        if token is None and taken_by is not None and agent in (None, taken_by):
-            token = cast(Crumb, given).token  # as `take` gave it
-        who = agent or taken_by or self._universe.author
-
-        async def work(changeset: Changeset) -> None:
-            crumb = await changeset.get(CrumbRecord, wanted, "crumb")
-            if not force:
-                check_claim(wanted, crumb, token, who)
-            if state == "ready" and crumb.state not in ("taken", "ready"):
-                raise errors.InvalidTransition(
-                    f"{wanted!r} is {crumb.state}; only a taken crumb can be released",
-                    hint="use set_state",
-                    id=wanted,
-                )
-            entity = self.crumbs._build(cast(Crystal[Any], changeset.get_stored(wanted)))
-            entity.state = state
-            await self.crumbs._write(changeset, wanted, entity, crumb)
-
-        _, changeset = await self._change(work, f"crumb {wanted} is {state}")
-        made = Crumb()
-        self.crumbs._write_back(made, wanted, changeset)
-        return made
 
     # -- trails -----------------------------------------------------------------------------
 
@@ -458,11 +538,12 @@ class Cupboard:
         """Start an active trail, which may branch from a crumb."""
         made = Trail(name, goal, "active", properties=dict(properties or {}))
         id = ids.new_id()
+        origin = None if branches_from is None else await self._find_id(branches_from, self.crumbs)
 
         async def work(changeset: Changeset) -> None:
             await self.trails._write(changeset, id, made, None)
-            if branches_from is not None:
-                await add_link(changeset, ids.new_id(), LinkRecord("branches_from", id, _id(branches_from)))
+            if origin is not None:
+                await add_link(changeset, ids.new_id(), LinkRecord("branches_from", id, origin))
 
         _, changeset = await self._change(work, f"trail {name}"[:200])
         self.trails._write_back(made, id, changeset)
@@ -479,7 +560,7 @@ class Cupboard:
         return await self._end(trail, lambda found: found.abandon(reason, lesson))
 
     async def _end(self, trail: Trail | str, how: Callable[[Trail], None]) -> Ended:
-        id = check_entity_id(_id(trail))
+        id = await self._find_id(trail, self.trails)
 
         async def work(changeset: Changeset) -> Trail:
             old = await changeset.get(TrailRecord, id, "trail")
@@ -527,16 +608,18 @@ class Cupboard:
     async def origin(self, crumb: Crumb | str) -> Trail | None:
         """Return the completed trail that a permanent crumb came from."""
         universe = await self._ready()
-        for found in await universe.referrers(check_entity_id(_id(crumb)), limit=None):
+        for found in await universe.referrers(await self._find_id(crumb, self.crumbs), limit=None):
             if isinstance(found, Crystal) and isinstance(found.value, TrailRecord):
                 return self.trails._build(found)
         return None
 
     async def lessons(self, text: str = "", *, limit: int | None = 50) -> list[Trail]:
-        """Return the abandoned trails, newest first, whose name, goal, reason or lesson has all the words."""
+        """Return the abandoned trails with a lesson whose texts have all the words, newest first."""
         words = text.casefold().split()
         found = []
         for trail in await self.trails.fetch(state="abandoned"):
+            if not trail.lesson:
+                continue
             said = " ".join(filter(None, (trail.name, trail.goal, trail.reason, trail.lesson))).casefold()
             if all(word in said for word in words):
                 found.append(trail)
@@ -561,14 +644,18 @@ class Cupboard:
         return await repair(self, (await audit(self)).findings if findings is None else findings)
 
 
-async def _catalog_rev(universe: Universe) -> int:
+async def _read_catalog(universe: Universe) -> tuple[int, str]:
+    """Return the version of the definitions, and the prefix of short ids."""
     catalog = await universe.get(CATALOG_ID, raw=True)
-    return 0 if catalog is None or catalog.schema != CATALOG.name else catalog.rev or 0
+    if catalog is None or catalog.schema != CATALOG.name:
+        return 0, ""
+    return catalog.rev or 0, str(catalog.data.get("prefix") or "")
 
 
-async def _put_builtins(changeset: Changeset) -> None:
-    """Add the built-in records that are missing."""
-    wanted: dict[str, Any] = {**builtin.PROPERTIES, **builtin.CATEGORIES, **builtin.METADATA_SCHEMAS}
+async def _put_builtins(changeset: Changeset, known: Definitions) -> None:
+    """Add the built-in records that are missing; a category whose name is taken stays out."""
+    categories = {id: each for id, each in builtin.CATEGORIES.items() if known.lacks({id: each})}
+    wanted: dict[str, Any] = {**builtin.PROPERTIES, **categories, **builtin.METADATA_SCHEMAS}
     await changeset.load(wanted)
     for id, record in wanted.items():
         if changeset.record(id) is None:

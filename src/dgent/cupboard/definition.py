@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +19,7 @@ UNRANKED = 2**31
 """The rank of a crumb without a priority: behind all that have one."""
 
 _INT64 = 2**63
+_NUMBERED = re.compile(r"[Pp]?([0-9])")  # priorities are also known by their ranks: 0, P0
 
 MAX_INDEXED = 16
 """The most properties that are indexed: each costs every crumb an index entry. Others are scanned."""
@@ -49,7 +51,10 @@ class Definition(NamedTuple):
         for option in self.options:
             if option.id == name_or_id:
                 return option
-        return next((option for option in self.options if option.name == name_or_id), None)
+        named = next((option for option in self.options if option.name == name_or_id), None)
+        if named is None and self.id == PRIORITY and (number := _NUMBERED.fullmatch(name_or_id)):
+            return next((option for option in self.options if option.ordinal == int(number[1])), None)
+        return named
 
     def encode(self, value: Any) -> Any:
         """Return a value as it is stored; raises TypeMismatch or InvalidCategory."""
@@ -100,6 +105,14 @@ class Definitions:
     def with_categories(self, categories: Mapping[str, CategoryRecord]) -> Definitions:
         """Return these definitions with more categories."""
         return Definitions(self._properties, {**self._categories, **categories})
+
+    def lacks(self, categories: Mapping[str, CategoryRecord]) -> bool:
+        """Check whether a category is missing, by its id and by its name."""
+        known = {(each.property_id, each.name) for each in self._categories.values()}
+        return any(
+            id not in self._categories and (each.property_id, each.name) not in known
+            for id, each in categories.items()
+        )
 
     def of(self, scope: str) -> Sequence[Definition]:
         """Return the properties of a scope: `crumb`, `trail` or `stash`."""
@@ -170,15 +183,24 @@ class Definitions:
 def _categorical(definition: Definition, value: Any) -> Any:
     if value is None:
         return None
+    if definition.id == PRIORITY and type(value) is int:
+        value = str(value)
     if not isinstance(value, str):
         raise definition.mismatch(value)
     option = definition.find_option(value)
     if option is None:
         names = ", ".join(each.name for each in definition.options)
         raise errors.InvalidCategory(
-            f"{value!r} is not a category of {definition.name}", hint=f"use one of {names}" if names else None
+            f"{value!r} is not a category of {definition.name}", hint=_suggest(definition, names)
         )
     return option.id
+
+
+def _suggest(definition: Definition, names: str) -> str | None:
+    if not names:
+        return None
+    ranks = ", or 0 to 4" if definition.id == PRIORITY else ""
+    return f"use one of {names}{ranks}; property category adds one"
 
 
 def _text(definition: Definition, value: Any) -> Any:

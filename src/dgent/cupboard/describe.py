@@ -25,7 +25,7 @@ DESCRIBED = {
 DERIVED = frozenset(
     (
         *("updated_at", "holder", "lease_until", "token", "open_parents", "queue"),
-        *("completed_at", "crumbs", "extra"),
+        *("completed_at", "crumbs", "extra", "short_id", "former_ids", "parts"),
     )
 )
 """Fields that follow from others, or that no user sets: changing only these is not worth a line."""

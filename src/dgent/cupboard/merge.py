@@ -11,7 +11,7 @@ from typing import Any
 
 from dgent.cupboard.builtin import CATEGORIES, PROPERTIES
 from dgent.cupboard.definition import Definitions
-from dgent.cupboard.kind import ENDED, FINISHED
+from dgent.cupboard.kind import ENDED, FINISHED, LINK_RULES, WAITING
 from dgent.cupboard.record import (
     CATALOG,
     CATEGORY,
@@ -24,6 +24,8 @@ from dgent.cupboard.record import (
     CategoryRecord,
     PropertyRecord,
 )
+from dgent.cupboard.short_id import separate
+from dgent.cupboard.waiting import Edge, count_waiting, with_parts
 from dgent.model.datum import Datum
 from dgent.model.order import same
 from dgent.store.engine.merge import (
@@ -36,7 +38,7 @@ from dgent.store.engine.merge import (
     merge_records,
 )
 
-_DERIVED = ("open_parents", "queue", "updated_at")
+_DERIVED = ("open_parents", "queue", "updated_at", "short_id", "former_ids", "parts")
 _CLAIM = ("state", "holder", "lease_until")
 _END = ("state", "completed_at", "reason", "lesson")
 
@@ -88,12 +90,14 @@ def _pick_fields(datum: Datum | None, names: Sequence[str]) -> dict[str, Any]:
 
 def _resolve_common(path: str, base: Any, left: Any, right: Any) -> Any:
     """Resolve fields that all entities have: times and tokens only grow, lists of values merge as sets."""
-    if path in ("updated_at", "token") and type(left) is type(right):
+    if path in ("updated_at", "token", "parts") and type(left) is type(right):
         return max(left, right)
+    if path == "short_id":  # two lengths of one hash: the longer one is understood as well
+        return min(left, right, key=lambda each: (len(str(each)), str(each)))
     if path in ("open_parents", "queue"):
         return right  # recomputed at the end
     lists = isinstance(left, list) and isinstance(right, list)
-    if lists and (path == "crumbs" or path.startswith("properties.")):
+    if lists and (path in ("crumbs", "former_ids") or path.startswith("properties.")):
         return merge_lists(base, left, right)
     return MISSING
 
@@ -173,19 +177,51 @@ def _settle(settlement: Settlement) -> None:
     ranked = touched.get(CATEGORY.name) or touched.get(PROPERTY.name)
     if not crumbs and not links and not ranked and TRAIL.name not in touched:
         return
-    waits: dict[str, list[str]] = {}
+    edges: list[Edge] = []
     wanted = set(crumbs)
     for link in _settle_links(settlement):
-        if link.data.get("link_type") == "child_of":
-            child, parent = str(link.data.get("from_id")), str(link.data.get("to_id"))
-            waits.setdefault(child, []).append(parent)
-            if link.id in links or parent in crumbs:
-                wanted.add(child)
+        if link.data.get("link_type") in WAITING:
+            edge = _read_edge(link)
+            edges.append(edge)
+            if link.id in links or edge[2] in crumbs:
+                wanted.add(edge[1])
     definitions = _load_definitions(settlement)
     if ranked:
         wanted.update(each.id for each in settlement.records(CRUMB.name) if each.data.get("state") == "ready")
-    for id in sorted(wanted):
-        _recount(settlement, id, waits.get(id, ()), definitions)
+    found = {id: _find_crumb(settlement, id) for id in with_parts(wanted, edges)}
+    known = {id: crumb for id, crumb in found.items() if crumb is not None}
+    counts = count_waiting(
+        known,
+        edges,
+        lambda id: _is_open(_find_crumb(settlement, id)),
+        lambda id: _is_waiting(_find_crumb(settlement, id)),
+    )
+    for id in sorted(known):
+        _recount(settlement, known[id], counts[id], definitions)
+    for schema in (CRUMB.name, TRAIL.name):
+        if schema in touched:
+            _settle_short_ids(settlement, schema)
+
+
+def _settle_short_ids(settlement: Settlement, schema: str) -> None:
+    """Give the later of two records with one short id the next free one; the old one stays a former one."""
+    found = sorted(settlement.records(schema), key=lambda each: (each.created_at, each.id))
+    given = separate((each.id, str(each.data.get("short_id") or "")) for each in found)
+    for each in found:
+        if each.id in given:
+            former = [*(each.data.get("former_ids") or ()), each.data["short_id"]]
+            data = {**each.data, "short_id": given[each.id], "former_ids": former}
+            settlement.put({each.id: each.replace(data=data)})
+
+
+def _read_edge(link: Datum) -> Edge:
+    kind, start, end = (str(link.data.get(name)) for name in ("link_type", "from_id", "to_id"))
+    return kind, start, end
+
+
+def _find_crumb(settlement: Settlement, id: str) -> Datum | None:
+    found = settlement.get(id)
+    return found if found is not None and found.schema == CRUMB.name else None
 
 
 def _settle_links(settlement: Settlement) -> list[Datum]:
@@ -209,27 +245,29 @@ def _drop_duplicates(settlement: Settlement, links: Iterable[Datum]) -> list[Dat
     """Drop all but the first of equal links, which both copies may have made, and return the rest."""
     first: dict[tuple[str, ...], Datum] = {}
     for link in sorted(links, key=lambda each: (each.created_at, each.id)):
-        key = tuple(str(link.data.get(name)) for name in ("link_type", "from_id", "to_id"))
+        kind, *ends = _read_edge(link)
+        mutual = kind in LINK_RULES and LINK_RULES[kind].mutual
+        key = (kind, *(sorted(ends) if mutual else ends))
         if first.setdefault(key, link) is not link:
             settlement.put({link.id: None})
     return list(first.values())
 
 
-def _recount(settlement: Settlement, id: str, parents: Iterable[str], definitions: Definitions) -> None:
-    crumb = settlement.get(id)
-    if crumb is None or crumb.schema != CRUMB.name:
-        return
-    found = [settlement.get(parent) for parent in parents]
-    count = sum(_is_open(parent) for parent in found)
+def _recount(settlement: Settlement, crumb: Datum, count: int, definitions: Definitions) -> None:
     free = crumb.data.get("state") == "ready" and not count
     queue = definitions.rank(crumb.data.get("properties") or {}) if free else None
     if (crumb.data.get("open_parents", 0), crumb.data.get("queue")) != (count, queue):
         data = {**crumb.data, "open_parents": count, "queue": queue}
-        settlement.put({id: crumb.replace(data=data)})
+        settlement.put({crumb.id: crumb.replace(data=data)})
 
 
-def _is_open(parent: Datum | None) -> bool:
-    return parent is not None and parent.schema == CRUMB.name and parent.data.get("state") != "pebble"
+def _is_open(crumb: Datum | None) -> bool:
+    return crumb is not None and crumb.data.get("state") != "pebble"
+
+
+def _is_waiting(crumb: Datum | None) -> bool:
+    count = None if crumb is None else crumb.data.get("open_parents")
+    return isinstance(count, int) and count > 0
 
 
 def _load_definitions(settlement: Settlement) -> Definitions:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.backoff import clean_note
 from dgent.cupboard.change import CHUNK, Changeset, check_entity_id
 from dgent.cupboard.definition import UNRANKED
+from dgent.cupboard.kind import WAITING
 from dgent.cupboard.lease import (
     check_lease,
     effective_end,
@@ -23,9 +24,11 @@ from dgent.cupboard.lease import (
     lease_id,
     make_lease,
 )
-from dgent.cupboard.record import CRUMB, LINK, CrumbRecord
+from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LinkRecord
+from dgent.cupboard.short_id import handle_of
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
+from dgent.cupboard.waiting import is_blocking
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -239,11 +242,11 @@ async def explain(cupboard: Cupboard, found: Iterable[Crystal[CrumbRecord]]) -> 
     """Explain why each crumb can or cannot be taken now."""
     universe = await cupboard._ready()
     crystals = list(found)
-    parents = await find_open_parents(cupboard, [each.id for each in crystals])
+    obstacles = await find_obstacles(cupboard, crystals)
     leases = await universe.get_many([lease_id(each.id) for each in crystals])
     now = clock.now()
     return [
-        _explain_one(cupboard, each, parents.get(each.id, []), getattr(lease, "value", None), now)
+        _explain_one(cupboard, each, obstacles, getattr(lease, "value", None), now)
         for each, lease in zip(crystals, leases, strict=True)
     ]
 
@@ -251,7 +254,7 @@ async def explain(cupboard: Cupboard, found: Iterable[Crystal[CrumbRecord]]) -> 
 def _explain_one(
     cupboard: Cupboard,
     found: Crystal[CrumbRecord],
-    parents: list[Crystal[CrumbRecord]],
+    obstacles: Obstacles,
     lease: Any,
     now: datetime,
 ) -> Readiness:
@@ -264,8 +267,8 @@ def _explain_one(
     elif crumb.state != "ready":
         who = f" by {crumb.holder}" if crumb.holder and crumb.state == "taken" else ""
         against.append(f"its state is {crumb.state}{who}")
-    for parent in parents:
-        against.append(f"it waits for {parent.value.name!r} ({parent.id}), which is {parent.value.state}")
+    parents = obstacles.get(found.id, [])
+    against += [_explain_obstacle(each, obstacles) for each in parents]
     if _is_deferred(crumb, now):
         against.append(f"it is put off until {clock.text(crumb.defer_until)}")  # type: ignore[arg-type]
     rank = _rank(cupboard, crumb)
@@ -277,26 +280,57 @@ def _explain_one(
         not against,
         tuple(against or reasons),
         None if against else rank,
-        tuple(parent.id for parent in parents),
+        tuple(parent.end.id for parent in parents),
         crumb.defer_until,
         until,
     )
 
 
-async def find_open_parents(cupboard: Cupboard, wanted: list[str]) -> dict[str, list[Crystal[CrumbRecord]]]:
-    """Return, by id, the unfinished crumbs that each of some crumbs waits for."""
+class Obstacle(NamedTuple):
+    """A crumb that another one waits for, and the type of the link between them."""
+
+    link_type: str
+    end: Crystal[CrumbRecord]
+
+
+Obstacles = dict[str, list[Obstacle]]
+
+
+async def find_obstacles(cupboard: Cupboard, crumbs: Iterable[Crystal[CrumbRecord]]) -> Obstacles:
+    """Return, by id, what each of some crumbs waits for: unfinished crumbs, and epics that wait themselves.
+
+    The answer has the obstacles of these epics, too.
+    """
     universe = await cupboard._ready()
-    edges: list[tuple[str, str]] = []
-    for start in range(0, len(wanted), CHUNK):
-        where = {"from_id": {"$in": wanted[start : start + CHUNK]}}
-        query = Query(schema=LINK.name, tags={"child_of"}, where=where, limit=None)
-        edges += [(each.value.from_id, each.value.to_id) for each in await universe.recall(query)]
-    parents = {each.id: each for each in await load_crumbs(universe, {to_id for _, to_id in edges})}
-    out: dict[str, list[Crystal[CrumbRecord]]] = {}
-    for child, parent in edges:
-        if parent in parents and parents[parent].value.state != "pebble":
-            out.setdefault(child, []).append(parents[parent])
-    return out
+    found: Obstacles = {}
+    level = {each.id for each in crumbs if each.value.open_parents}
+    while level:
+        edges: list[tuple[str, LinkRecord]] = []
+        wanted = sorted(level)
+        for start in range(0, len(wanted), CHUNK):
+            where = {"from_id": {"$in": wanted[start : start + CHUNK]}}
+            query = Query(
+                schema=LINK.name, any_tags=frozenset(WAITING), where=where, descending=False, limit=None
+            )
+            edges += [(each.value.from_id, each.value) for each in await universe.recall(query)]
+        ends = {each.id: each for each in await load_crumbs(universe, {link.to_id for _, link in edges})}
+        found |= {id: [] for id in level}
+        level = set()
+        for start_id, link in edges:
+            end = ends.get(link.to_id)
+            if end is not None and is_blocking(link.link_type, end.value):
+                found[start_id].append(Obstacle(link.link_type, end))
+                if link.link_type == "part_of" and end.id not in found:
+                    level.add(end.id)
+    return found
+
+
+def _explain_obstacle(obstacle: Obstacle, obstacles: Obstacles) -> str:
+    end = obstacle.end
+    if obstacle.link_type == "child_of":
+        return f"it waits for {end.value.name!r} ({handle_of(end)}), which is {end.value.state}"
+    others = [f"{each.end.value.name!r} ({handle_of(each.end)})" for each in obstacles.get(end.id, [])]
+    return f"it is part of {end.value.name!r} ({handle_of(end)}), which waits for {', '.join(others)}"
 
 
 async def find_blocked(cupboard: Cupboard, limit: int | None) -> list[Readiness]:

@@ -23,6 +23,9 @@ class CrumbRecord:
     `open_parents` counts the crumbs it waits for. `queue` is its rank among those that can be taken, by
     priority; None when it cannot be taken. Both are derived from states and links and written with them, so
     finding work reads a few index entries, and a claim compares one rev.
+
+    `short_id` is the id for people, `former_ids` are those that it lost to another record, and `parts` is the
+    last number that a part of it got.
     """
 
     name: str
@@ -36,6 +39,9 @@ class CrumbRecord:
     open_parents: int = 0
     queue: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    short_id: str = ""
+    former_ids: tuple[str, ...] = ()
+    parts: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class TrailRecord:
     properties: dict[str, Any] = field(default_factory=dict)
     crumbs: tuple[Ref[CrumbRecord], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    short_id: str = ""
+    former_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,10 +166,11 @@ class CatalogRecord:
     """The version of all definitions of properties, categories and metadata schemas.
 
     A reader of definitions reads this one record: cached definitions are valid while it is unchanged, and a
-    commit that relies on them fails if it changes meanwhile.
+    commit that relies on them fails if it changes meanwhile. `prefix` is that of new short ids.
     """
 
     changes: int = 0
+    prefix: str = ""
 
 
 def builtin_id(number: int) -> str:
@@ -171,7 +180,7 @@ def builtin_id(number: int) -> str:
 
 PRIORITY, TYPE, DESCRIPTION, OWNER, LABELS = (builtin_id(number) for number in range(1, 6))
 
-CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name")
+CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name", "short_id", "former_ids.*")
 # Of the properties only those that every store has: the values of others may be ids of categories.
 CRUMB_TEXTS = {
     "name": 3,
@@ -184,7 +193,7 @@ CRUMB = Schema("cupboard.crumb", contract=CrumbRecord, indexes=CRUMB_INDEXES, ow
 TRAIL = Schema(
     "cupboard.trail",
     contract=TrailRecord,
-    indexes=("state", "name"),
+    indexes=("state", "name", "short_id", "former_ids.*"),
     owner=ROOM,
     text={"name": 3, "goal": 2, "lesson": 2, "reason": 1},
 )

@@ -117,7 +117,7 @@ class CupboardUndo:
 
 def _without_derived(crumb: CrumbRecord) -> CrumbRecord:
     """Return a crumb without its derived fields."""
-    return replace(crumb, open_parents=0, queue=None)
+    return replace(crumb, open_parents=0, queue=None, short_id="", former_ids=(), parts=0)
 
 
 async def _revert(changeset: Changeset, before: dict[str, tuple[Any, Datum] | None], force: bool) -> None:
@@ -214,12 +214,15 @@ async def _restore(changeset: Changeset, id: str, was: Any, now: Any, datum: Dat
     if isinstance(was, CrumbRecord | TrailRecord | StashRecord):
         kept = {key: value for key, value in was.properties.items() if await _is_defined(changeset, key)}
         was = was if len(kept) == len(was.properties) else replace(was, properties=kept)
+    if isinstance(was, CrumbRecord | TrailRecord) and isinstance(now, type(was)):
+        was = replace(was, short_id=now.short_id, former_ids=now.former_ids)  # once given, they stay
     if isinstance(was, CrumbRecord):
         waits = now.open_parents if isinstance(now, CrumbRecord) else 0
         # Tokens only grow: the holder of the undone commit must not be mistaken for the next one.
         token = max(was.token, now.token) if isinstance(now, CrumbRecord) else was.token
+        parts = max(was.parts, now.parts) if isinstance(now, CrumbRecord) else was.parts
         changeset.put(id, was, created_at=datum.created_at)
-        changeset.put_crumb(id, replace(was, open_parents=waits, token=token))
+        changeset.put_crumb(id, replace(was, open_parents=waits, token=token, parts=parts))
         await update_waiting(
             changeset, id, now.state if isinstance(now, CrumbRecord) else was.state, was.state
         )

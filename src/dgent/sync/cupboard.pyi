@@ -30,6 +30,7 @@ from dgent.cupboard import StashHistoryEntry as StashHistoryEntry
 from dgent.cupboard import Trail as Trail
 from dgent.cupboard import errors as errors
 from dgent.cupboard.definition import Definitions
+from dgent.cupboard.finish import How
 from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import StashRecord
 from dgent.cupboard.tables.entity import Entity
@@ -84,6 +85,8 @@ class Table(Generic[E]):
     by_time: ClassVar[bool]
 
     built_in: ClassVar[Mapping[str, Any]]
+
+    short_ids: ClassVar[bool]
 
     def __init__(self, cupboard: Cupboard) -> None: ...
     def get(self, id: str) -> E:
@@ -275,7 +278,17 @@ class Cupboard:
         """Return the current definitions of properties and their categories."""
 
     def prepare(self) -> None:
-        """Write the built-in records, in a separate commit, so that no undo of work reverts them."""
+        """Write the built-in records, in a separate commit, so that no undo of work reverts them.
+
+        A store of an older dgent gets those that came since.
+        """
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of new short ids."""
+
+    def set_prefix(self, prefix: str) -> None:
+        """Set the prefix of new short ids; those that were given stay."""
 
     def add(
         self,
@@ -284,10 +297,11 @@ class Cupboard:
         state: str = "",
         trail: Trail | str | None = None,
         parents: Iterable[Crumb | str] | Crumb | str = (),
+        part_of: Iterable[Crumb | str] | Crumb | str = (),
         properties: Mapping[str, Any] | None = None,
         defer_until: datetime | None = None,
     ) -> Crumb:
-        """Make a crumb, put it on a trail and make it wait for its parents, all in one commit."""
+        """Make a crumb, put it on a trail, into an epic, and make it wait for its parents, in one commit."""
 
     def add_many(
         self,
@@ -301,6 +315,11 @@ class Cupboard:
         A link is its type and its two ends. An end is an id, an entity, or the index of a new crumb, as in
         `add_many([a, b], [("child_of", 1, 0)])`, where b waits for a.
         """
+
+    def update(
+        self, crumb: Crumb, *, links: Iterable[Link] = (), expected_version: int | None = None
+    ) -> Crumb:
+        """Store a changed crumb, and add links unless they exist, in one commit."""
 
     def comment(self, crumb: Crumb | str, text: str) -> Metadata:
         """Add a comment to a crumb."""
@@ -336,24 +355,55 @@ class Cupboard:
         Returns the end of the lease; None for a crumb that was taken without one.
         """
 
-    def done(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
+    def take_one(
+        self, crumb: Crumb | str, agent: str, *, lease_s: float | None = None, force: bool = False
     ) -> Crumb:
-        """Mark a crumb as done: it becomes a pebble.
+        """Claim this crumb for an agent, in any state but done or dropped; else like `take`.
+
+        Raises NotLockHolder when another agent holds it, Conflict when it waits for others, unless forced.
+        """
+
+    def finish(
+        self,
+        crumbs: Iterable[Crumb | str],
+        how: How,
+        *,
+        token: int | None = None,
+        agent: str | None = None,
+        force: bool = False,
+        reason: str | None = None,
+    ) -> list[Crumb]:
+        """End the work on crumbs in one commit: `done`, `drop`, `release` or `reopen` them, all or none."""
+
+    def done(self, crumb: Crumb | str, **options: Any) -> Crumb:
+        """Mark a crumb as done: it becomes a pebble. The options are those of `finish`.
 
         Raises NotLockHolder when another agent holds it, unless forced. The caller is `agent`, the agent that
         took this crumb, or else the author of the universe; a token alone identifies it as well.
         """
 
-    def drop(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
-    ) -> Crumb:
+    def drop(self, crumb: Crumb | str, **options: Any) -> Crumb:
         """Drop a crumb: it becomes dust. `waiting_for` returns what waits for it. Refused like `done`."""
 
-    def release(
-        self, crumb: Crumb | str, *, token: int | None = None, agent: str | None = None, force: bool = False
-    ) -> Crumb:
+    def release(self, crumb: Crumb | str, **options: Any) -> Crumb:
         """Return a taken crumb to the queue. Refused like `done`."""
+
+    def reopen(self, crumb: Crumb | str, **options: Any) -> Crumb:
+        """Make a crumb ready again that was done or dropped."""
+
+    def find(
+        self, words: str = "", *, since: datetime | None = None, limit: int = 100, **filters: Any
+    ) -> list[Crumb]:
+        """Return the crumbs with these words in their texts or comments, best first, that pass the filters.
+
+        The filters are those of `crumbs.fetch`; `since` is the time of the last change.
+        """
+
+    def stale(self, before: datetime, *, limit: int | None = None) -> list[Crumb]:
+        """Return the unfinished crumbs that were not changed since a time, the longest untouched first."""
+
+    def duplicates(self) -> list[list[Crumb]]:
+        """Return groups of unfinished crumbs with nearly the same names."""
 
     def waiting_for(self, crumb: Crumb | str) -> list[Crumb]:
         """Return the unfinished crumbs that wait for a crumb, oldest first."""
@@ -386,7 +436,7 @@ class Cupboard:
         """Return the completed trail that a permanent crumb came from."""
 
     def lessons(self, text: str = "", *, limit: int | None = 50) -> list[Trail]:
-        """Return the abandoned trails, newest first, whose name, goal, reason or lesson has all the words."""
+        """Return the abandoned trails with a lesson whose texts have all the words, newest first."""
 
     def compare(self, a: Trail | str, b: Trail | str) -> Comparison:
         """Compare two trails: crumbs by state, properties, stashes; ended ones as they were."""

@@ -26,7 +26,7 @@ def test_init_makes_what_is_built_in_and_can_be_repeated(shelf: Shelf) -> None:
             "trails": 0,
             "links": 0,
             "properties": 5,
-            "categories": 9,
+            "categories": 12,
             "stashes": 0,
             "metadata": 0,
             "schemas": 2,

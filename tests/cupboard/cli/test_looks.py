@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgent.doors.cli.draw.crumb import draw_tree, shorten_ids
+from dgent.doors.cli.draw.crumb import draw_tree
 from dgent.doors.cli.style import Paint
 from dgent.verbs.cupboard.answer import TrailCrumb
 from tests.cupboard.cli.shelf import Shelf
@@ -35,17 +35,6 @@ def test_a_long_chain_and_a_broken_one() -> None:
     assert len(drawn(*chain)) == 1500
     knot = drawn(member("a", "c"), member("b", "a"), member("c", "b"), member("d", "b"))
     assert len(knot) == 4, "each of a circle is shown, once"
-
-
-def test_short_ids_tell_them_apart() -> None:
-    ids = ["019caef2-4680-7000", "019caef2-4681-7000", "119caef2-0000-7000", "x"]
-    assert shorten_ids(ids) == {
-        "019caef2-4680-7000": "019caef2-4680",
-        "019caef2-4681-7000": "019caef2-4681",
-        "119caef2-0000-7000": "119caef2",
-        "x": "x",
-    }
-    assert shorten_ids([]) == {}
 
 
 def test_odd_names_cannot_drive_a_terminal(shelf: Shelf) -> None:

@@ -131,5 +131,5 @@ def test_filters(shelf: Shelf) -> None:
     assert [row["Name"] for row in shelf.list("properties", "Name=owner")] == ["owner"]
     assert (
         len(shelf.list("categories", f"property_id={shelf.list('properties', 'name=type')[0]['PropertyID']}"))
-        == 4
+        == 7
     )

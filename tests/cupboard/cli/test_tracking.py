@@ -22,7 +22,7 @@ def test_make_and_show(shelf: Shelf) -> None:
     assert [each["name"] for each in shelf.ask("crumb", "list")["items"]] == ["Demo"]
     told = shelf("crumb", "get", made["id"])
     assert told.code == 0
-    assert all(part in told.out for part in ("Demo", "task", "ready", "Test", made["id"]))
+    assert all(part in told.out for part in ("Demo", "task", "ready", "Test", made["short_id"]))
     assert shelf.ask("crumb", "get", made["id"])["properties"] == made["properties"]
     for command in ("get", "delete", "history", "explain"):
         assert shelf.fails("crumb", command, "nobody") == (4, "entity_not_found")
@@ -134,7 +134,7 @@ def test_a_drop_says_who_waits_for_it(shelf: Shelf) -> None:
         ("third", "draft"),
     ]
     text = shelf("drop", "first").out
-    assert "still waits for it" in text and "second" in text and "link delete" in text
+    assert "still waits for it" in text and "second" in text and "link remove" in text
     assert shelf.ask("crumb", "explain", "second")["items"][0]["waits_for"] == [told["id"]]
 
 
@@ -157,7 +157,7 @@ def test_short_ids_and_names(shelf: Shelf) -> None:
     same = next(place for place in range(36) if one[place] != two[place])
     assert shelf.ask("crumb", "get", one[: same + 1])["id"] == one
     code, kind = shelf.fails("crumb", "get", one[:same])
-    assert (code, kind) == (4, "entity_not_found")
+    assert (code, kind) == (2, "ambiguous")
     assert "more than one" in shelf("crumb", "get", one[:same]).err
     assert "more than one" in shelf("crumb", "get", "same").err
     assert shelf.fails("crumb", "get", "") == (2, "invalid_id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import dgent
 from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, NotFound
 from dgent.exchange.foreign import export_beads, import_beads
+from dgent.exchange.foreign.beads_issue import DEPENDENCY_TYPES
+from dgent.verbs.context import Context
+from dgent.verbs.registry import call, find
 from tests.cupboard.exchange.folders import held, values
 from tests.scratch import find_memory
 from tests.soak import times
@@ -42,7 +46,8 @@ def write(path: Path, issues: list[Any]) -> Path:
 async def back(cupboard: Cupboard, path: Path) -> list[Any]:
     """The issues in an export, by their creation and id."""
     await export_beads(cupboard, path, replace=True)
-    return [values(json.loads(line)) for line in path.read_bytes().splitlines()]
+    found = [values(json.loads(line)) for line in path.read_bytes().splitlines()]
+    return sorted(found, key=lambda each: (str(each.get("created_at")), each["id"]))
 
 
 def by_id(issues: list[Any]) -> dict[str, Any]:
@@ -84,7 +89,8 @@ async def test_an_issue_becomes_a_crumb(cupboard: Cupboard, tmp_path: Path) -> N
         comment.created_at is not None
         and comment.created_at.isoformat() == "2025-10-28T04:48:57.733846+00:00"
     )
-    assert len(await cupboard.metadata.fetch(crumb_id="bd-2", schema="beads_dependencies")) == 1
+    assert await cupboard.metadata.fetch(crumb_id="bd-2", schema="beads_dependencies") == []
+    assert [each.to_id for each in await cupboard.links.fetch(link_type="part_of")] == ["bd-3"]
     assert await back(cupboard, tmp_path / "out") == values([a, b, c])
     assert (await cupboard.audit()).ok
 
@@ -96,9 +102,64 @@ async def test_a_real_file_comes_out_with_every_value(cupboard: Cupboard, tmp_pa
     assert (await import_beads(cupboard, REAL)).seq is None
     given = [json.loads(line) for line in REAL.read_bytes().splitlines()]
     assert by_id(await back(cupboard, tmp_path / "out")) == by_id(given)
-    blocks = [each for row in given for each in row.get("dependencies", []) if each["type"] == "blocks"]
-    assert len(await cupboard.links.fetch(link_type="child_of")) == len(blocks)
+    wanted = Counter(each["type"] for row in given for each in row.get("dependencies", []))
+    found = Counter(DEPENDENCY_TYPES[each.link_type] for each in await cupboard.links.fetch())
+    assert found == wanted == {"blocks": 54, "parent-child": 36, "discovered-from": 2, "related": 1}
+    assert await cupboard.metadata.fetch(schema="beads_dependencies") == []
+    assert {each.id for each in await cupboard.ready()} == ready_in_beads(given)
     assert (await cupboard.audit()).ok
+
+
+BLOCKING = ("open", "in_progress", "blocked", "deferred", "hooked")
+
+
+def ready_in_beads(issues: list[dict[str, Any]]) -> set[str]:
+    """The issues that `bd ready` lists: open, and neither they nor an epic above them is blocked."""
+    status = {each["id"]: each["status"] for each in issues}
+    edges = [(each["id"], part) for each in issues for part in each.get("dependencies", [])]
+    blocked = {
+        id for id, part in edges if part["type"] == "blocks" and status.get(part["depends_on_id"]) in BLOCKING
+    }
+    while True:
+        parts = {
+            id for id, part in edges if part["type"] == "parent-child" and part["depends_on_id"] in blocked
+        }
+        if parts <= blocked:
+            return {id for id in status if status[id] == "open" and id not in blocked}
+        blocked |= parts
+
+
+IDS = st.sampled_from([f"bd-{n}" for n in range(7)])
+KINDS = st.sampled_from(["blocks", "parent-child", "related", "discovered-from", "duplicates", "supersedes"])
+
+
+@settings(max_examples=times(60))
+@given(
+    st.lists(st.sampled_from(["open", "open", "closed", "in_progress"]), min_size=7, max_size=7),
+    st.lists(st.tuples(IDS, IDS, KINDS), max_size=14, unique=True),
+)
+def test_what_is_ready_is_ready_in_beads_too(status: list[str], edges: list[tuple[str, str, str]]) -> None:
+    edges = [(max(a, b), min(a, b), kind) for a, b, kind in edges if a != b]  # beads has no circles either
+    rows = [
+        issue(
+            f"bd-{n}",
+            status=state,
+            dependencies=[depends(*edge) for edge in dict.fromkeys(edges) if edge[0] == f"bd-{n}"],
+        )
+        for n, state in enumerate(status)
+    ]
+
+    async def check() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            async with dgent.open("memory:") as u:
+                cupboard = Cupboard(u)
+                await import_beads(cupboard, write(Path(folder) / "in", rows))
+                assert {each.id for each in await cupboard.ready()} == ready_in_beads(rows)
+                assert (await cupboard.audit()).ok
+                assert await cupboard.metadata.fetch(schema="beads_dependencies") == []
+                assert by_id(await back(cupboard, Path(folder) / "out")) == by_id(rows)
+
+    asyncio.run(check())
 
 
 async def test_circles_and_loose_ends_stop_nothing(quick: Cupboard, tmp_path: Path) -> None:
@@ -109,7 +170,8 @@ async def test_circles_and_loose_ends_stop_nothing(quick: Cupboard, tmp_path: Pa
     ]
     done = await import_beads(quick, write(tmp_path / "in", rows))
     assert done.odd == 4
-    assert len(await quick.links.fetch()) == 2
+    assert len(await quick.links.fetch(link_type="child_of")) == 2
+    assert len(await quick.links.fetch(link_type="related_to")) == 1
     assert [each.id for each in await quick.ready()] == ["c"]
     assert (await quick.audit()).ok
     assert by_id(await back(quick, tmp_path / "out")) == by_id(rows)
@@ -258,8 +320,9 @@ async def test_links_comments_and_texts_that_were_deleted_here_stay_deleted(
     rows = [issue("a"), b, issue("c"), issue("d")]
     path = write(tmp_path / "in", rows)
     await import_beads(cupboard, path)
-    (link,) = await cupboard.links.fetch(to_id="a")
-    await cupboard.links.delete(link.id)
+    for gone in ("a", "d"):
+        (link,) = await cupboard.links.fetch(to_id=gone)
+        await cupboard.links.delete(link.id)
     for entry in await cupboard.metadata.fetch(crumb_id="b"):
         if entry.content != "so":
             await cupboard.metadata.delete(entry.id)
@@ -278,8 +341,8 @@ async def test_links_comments_and_texts_that_were_deleted_here_stay_deleted(
     assert out["comments"] == values([told("so", 2), told("new", 3, newer)])
     assert out["notes"] == "long"  # it has no time but that of the issue
     # The issue that it waited for became a tombstone: neither is that worth an entry.
-    gone = issue("a", status="tombstone", updated_at=newer)
-    await import_beads(cupboard, write(tmp_path / "gone", [gone, b | more, *rows[2:]]))
+    dead = issue("a", status="tombstone", updated_at=newer)
+    await import_beads(cupboard, write(tmp_path / "gone", [dead, b | more, *rows[2:]]))
     assert (await back(cupboard, tmp_path / "out"))[1] == out
     assert (await cupboard.audit()).ok
     await import_beads(cupboard, path, existing="replace")
@@ -335,6 +398,64 @@ async def test_the_holder_is_the_assignee(quick: Cupboard, tmp_path: Path) -> No
     assert (await back(quick, tmp_path / "out"))[1] == values(issue("b", assignee="bob")) | {
         "updated_at": (await back(quick, tmp_path / "out"))[1]["updated_at"]
     }
+
+
+async def test_who_did_it_is_the_assignee_afterwards(quick: Cupboard, tmp_path: Path) -> None:
+    await import_beads(quick, write(tmp_path / "in", [issue("a"), issue("b", assignee="ann")]))
+    for _ in range(2):
+        taken = await quick.take("scout")
+        assert taken is not None
+        await quick.done(taken, reason="so")
+    out = by_id(await back(quick, tmp_path / "out"))
+    assert (out["a"]["assignee"], out["b"]["assignee"]) == ("scout", "ann")
+    assert (out["a"]["status"], out["a"]["close_reason"]) == ("closed", "so")
+
+
+async def test_lines_and_keys_are_in_the_order_of_beads(quick: Cupboard, tmp_path: Path) -> None:
+    a = issue("bd-b", labels=["x"], closed_at=WHEN, external_ref="e", zeal=1, content_hash="h")
+    b = issue("bd-a", dependencies=[depends("bd-a", "bd-b", metadata="{}")])
+    await import_beads(quick, write(tmp_path / "in", [a, b]))
+    await export_beads(quick, tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["bd-a", "bd-b"]
+    order = "id content_hash title description status priority issue_type created_at updated_at closed_at"
+    assert " ".join(rows[1]) == f"{order} external_ref labels zeal"
+    assert " ".join(rows[0]["dependencies"][0]) == (
+        "issue_id depends_on_id type created_at created_by metadata"
+    )
+    before = (tmp_path / "out").read_bytes()
+    await export_beads(quick, tmp_path / "out", replace=True)
+    assert (tmp_path / "out").read_bytes() == before
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the file is not here")
+async def test_a_real_file_comes_out_in_its_order(quick: Cupboard, tmp_path: Path) -> None:
+    await import_beads(quick, REAL)
+    await export_beads(quick, tmp_path / "out")
+    files = REAL, tmp_path / "out"
+    given, found = ([list(json.loads(line)) for line in path.read_bytes().splitlines()] for path in files)
+    assert found == given
+
+
+async def test_a_watched_export_follows_every_change(quick: Cupboard, tmp_path: Path) -> None:
+    path = tmp_path / "issues.jsonl"
+
+    async def same() -> dgent.Universe:
+        return quick.universe
+
+    context = Context(same)
+    ask = {"path": str(path), "watch": True}
+    task = asyncio.create_task(call(find("beads.export"), context, ask))
+    try:
+        for name in ("first", "second"):
+            await quick.add(name)
+            async with asyncio.timeout(20):
+                while not path.exists() or name not in path.read_text():
+                    await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(path.read_text().splitlines()) == 2
 
 
 async def test_files_that_are_refused(quick: Cupboard, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dgent.cupboard.record import CRUMB, LINK, METADATA, CrumbRecord
 from dgent.cupboard.tables.entity import Propertied, check_time
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.cupboard.tables.table import Table
+from dgent.cupboard.waiting import is_blocking
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
@@ -25,7 +26,7 @@ class Crumb(Propertied):
 
     `cupboard.take` sets `holder`, `lease_until` and `token`, which grows with each claim. Without a lease,
     `lease_until` is None: it is held until it is released or finished. An empty state means draft when it is
-    new.
+    new. `open_parents` is how many others it waits for.
     """
 
     name: str = ""
@@ -35,9 +36,16 @@ class Crumb(Propertied):
     holder: str | None = field(default=None, init=False)
     lease_until: datetime | None = field(default=None, init=False)
     token: int = field(default=0, init=False)
+    short_id: str = field(default="", init=False)
+    open_parents: int = field(default=0, init=False)
 
     SCOPE: ClassVar[str] = "crumb"
     OWN: ClassVar[tuple[str, ...]] = ("name", "state", "defer_until", "properties", "extra")
+
+    @property
+    def handle(self) -> str:
+        """The id for people: the short one, or that of its record if it has none."""
+        return self.short_id or self.id
 
     @property
     def crumb_id(self) -> str:
@@ -85,6 +93,9 @@ def check_state(state: object) -> str:
     return state
 
 
+_BY_LINK = {"trail_id": "belongs_to", "parent_id": "child_of", "whole_id": "part_of"}
+
+
 class Crumbs(Table[Crumb]):
     """The work items, newest first."""
 
@@ -94,14 +105,17 @@ class Crumbs(Table[Crumb]):
     entity = Crumb
     schema = CRUMB
     newest_first = True
+    short_ids = True
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "crumb_id": "texts",
         "name": "texts",
+        "short_id": "texts",
         "state": "texts",
         "states": "list",
         "trail_id": "text",
         "parent_id": "text",
+        "whole_id": "text",
         "properties": "map",
         "owner": "text",
         "holder": "text",
@@ -151,7 +165,7 @@ class Crumbs(Table[Crumb]):
             where["state"] = {"$in": sorted(chosen)}
         if "owner" in values:
             values["properties"] = {"owner": values.pop("owner"), **values.get("properties", {})}
-        for gone in ("trail_id", "parent_id"):
+        for gone in ("trail_id", "parent_id", "whole_id"):
             values.pop(gone, None)
         rest = await super()._where(Filter(values, None, 0))
         return {"$and": [where, rest]} if where and rest else where or rest
@@ -178,9 +192,10 @@ class Crumbs(Table[Crumb]):
         named: list[set[str]] = []
         if "id" in wanted.values:
             named.append(set(wanted.values["id"]))
-        for column, link_type in (("trail_id", "belongs_to"), ("parent_id", "child_of")):
+        for column, link_type in _BY_LINK.items():
             if column in wanted.values:
-                where = {"to_id": wanted.values[column]}
+                table = self._cupboard.trails if column == "trail_id" else self
+                where = {"to_id": await table._resolve(wanted.values[column])}
                 query = Query(schema=LINK.name, tags={link_type}, where=where, limit=None)
                 named.append({link.value.from_id for link in await universe.recall(query)})
         return set.intersection(*named) if named else None
@@ -213,6 +228,7 @@ async def update_waiting(changeset: Changeset, id: str, was: str, now: str) -> N
     if by:
         children = await changeset.children(id)
         await changeset.load(children)
+        await changeset.load_links("to_id", children)
         for child in children:
             await changeset.adjust_waiting(child, by)
 
@@ -229,13 +245,11 @@ async def remove_crumbs(changeset: Changeset, wanted: list[str]) -> list[str]:
     going = set(wanted)
     await lease.drop_leases(changeset, [id for id in wanted if getattr(changeset.record(id), "token", 0)])
     for id in wanted:
-        crumb = changeset.record(id)
-        open_until_now = crumb is not None and crumb.state != "pebble"
         for link_id, link in changeset.get_loaded_links(id).items():
-            waits = link.link_type == "child_of" and link.to_id == id and open_until_now
+            waits = link.to_id == id and is_blocking(link.link_type, changeset.record(id))
+            changeset.drop(link_id)
             if waits and link.from_id not in going:
                 freed.append(link.from_id)
                 await changeset.adjust_waiting(link.from_id, -1)
-            changeset.drop(link_id)
         changeset.drop(id)
     return list(dict.fromkeys(freed))

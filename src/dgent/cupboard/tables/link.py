@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dgent.cupboard import errors
 from dgent.cupboard.change import Changeset
-from dgent.cupboard.kind import ENDED, LINK_TYPES
+from dgent.cupboard.kind import ENDED, LINK_RULES, LINK_TYPES, WAITING
 from dgent.cupboard.record import LINK, CrumbRecord, LinkRecord, StashRecord, TrailRecord
+from dgent.cupboard.short_id import can_be_short_id, resolve_id
 from dgent.cupboard.tables.entity import Entity
 from dgent.cupboard.tables.filter import Filter
 from dgent.cupboard.tables.scope import check_stash_name
 from dgent.cupboard.tables.table import Table
+from dgent.cupboard.waiting import is_blocking
 from dgent.model.query import Query
 
 FEW = 8  # up to so many links are checked one by one; for more, everything above them is read once
@@ -22,7 +24,7 @@ SHOWN = 20
 
 
 async def check_acyclic(changeset: Changeset, links: Collection[LinkRecord]) -> None:
-    """Refuse child_of links of a changeset that close a cycle; raises Cycle."""
+    """Refuse links of a changeset by which a crumb would wait for itself; raises Cycle."""
     for link in links:
         if link.from_id == link.to_id:
             raise _make_cycle_error([link.from_id, link.to_id])
@@ -43,7 +45,7 @@ async def _without_new(changeset: Changeset, links: Iterable[LinkRecord]) -> lis
     for link in links:
         starting.setdefault(link.from_id, []).append(link)
     waiting = {
-        id: len(await changeset.links("to_id", id, "child_of")) for id in starting if changeset.is_new(id)
+        id: len(await changeset.links("to_id", id, *WAITING)) for id in starting if changeset.is_new(id)
     }
     free = [id for id, count in waiting.items() if not count]
     while free:
@@ -116,7 +118,7 @@ async def _expand_level(
     await changeset.load_links(end, level)
     further = []
     for id in level:
-        links = (await changeset.links(end, id, "child_of")).values()
+        links = (await changeset.links(end, id, *WAITING)).values()
         for other in (link.to_id if end == "from_id" else link.from_id for link in links):
             if other not in reached:
                 reached[other] = id
@@ -125,7 +127,7 @@ async def _expand_level(
 
 
 async def _load_parents(changeset: Changeset, id: str) -> list[str]:
-    return [link.to_id for link in (await changeset.links("from_id", id, "child_of")).values()]
+    return [link.to_id for link in (await changeset.links("from_id", id, *WAITING)).values()]
 
 
 def _trace_cycle(met: str, up: dict[str, str], down: dict[str, str], link: LinkRecord) -> list[str]:
@@ -141,13 +143,16 @@ def _trace_cycle(met: str, up: dict[str, str], down: dict[str, str], link: LinkR
 
 def _make_cycle_error(way: list[str]) -> errors.Cycle:
     shown = way if len(way) <= SHOWN else [*way[: SHOWN - 2], "…", way[-1]]
-    return errors.Cycle(f"a crumb would wait for itself: {' -> '.join(shown)}")
+    return errors.Cycle(
+        f"a crumb would wait for itself: {' -> '.join(shown)}",
+        hint="parts wait while their epic waits, so an epic cannot wait for its own parts",
+    )
 
 
 @dataclass
 class Link(Entity):
-    """An edge: a crumb `belongs_to` a trail and is `child_of` crumbs, a trail `branches_from` a crumb, a
-    stash is `scoped_to` a trail."""
+    """An edge: a crumb `belongs_to` a trail, is `child_of` the crumbs it waits for and `part_of` an epic, a
+    trail `branches_from` a crumb, a stash is `scoped_to` a trail. `LINK_RULES` has all types."""
 
     link_type: str = ""
     from_id: str = ""
@@ -159,22 +164,6 @@ class Link(Entity):
     def link_id(self) -> str:
         """The same as `id`."""
         return self.id
-
-
-class Ends(NamedTuple):
-    """The kinds of entities that a type of link joins; with `single`, its start may have only one."""
-
-    start: str
-    end: str
-    single: bool
-
-
-ENDS = {
-    "belongs_to": Ends("crumb", "trail", True),
-    "child_of": Ends("crumb", "crumb", False),
-    "branches_from": Ends("trail", "crumb", True),
-    "scoped_to": Ends("stash", "trail", True),
-}
 
 
 _RECORDS: dict[str, type[Any]] = {"crumb": CrumbRecord, "trail": TrailRecord, "stash": StashRecord}
@@ -226,9 +215,10 @@ async def add_link(
 
 async def add_links(changeset: Changeset, links: Iterable[tuple[str, LinkRecord, datetime | None]]) -> None:
     """Add links, given with ids and creation times, to a changeset if the rules of the graph allow it."""
-    wanted = list(links)
-    for _, link, _ in wanted:
+    wanted = []
+    for id, link, created_at in links:
         check_shape(link)
+        wanted.append((id, await _resolve_ends(changeset, link), created_at))
     await changeset.load(id for _, link, _ in wanted for id in (link.from_id, link.to_id))
     await changeset.load_links("from_id", [link.from_id for _, link, _ in wanted])
     for id, link, created_at in wanted:
@@ -237,10 +227,21 @@ async def add_links(changeset: Changeset, links: Iterable[tuple[str, LinkRecord,
         if link.link_type == "scoped_to":
             await check_stash_name(changeset, link.from_id, link.to_id)
         changeset.put(id, link, created_at=created_at)
-        if link.link_type == "child_of":
-            parent = await changeset.get(CrumbRecord, link.to_id, "crumb")
-            await changeset.adjust_waiting(link.from_id, int(parent.state != "pebble"))
-    await check_acyclic(changeset, [link for _, link, _ in wanted if link.link_type == "child_of"])
+        if link.link_type in WAITING:
+            end = await changeset.get(CrumbRecord, link.to_id, "crumb")
+            await changeset.adjust_waiting(link.from_id, int(is_blocking(link.link_type, end)))
+    await check_acyclic(changeset, [link for _, link, _ in wanted if link.link_type in WAITING])
+
+
+async def _resolve_ends(changeset: Changeset, link: LinkRecord) -> LinkRecord:
+    """Return a link with the ids of its ends, which may be given by their short ids."""
+    rule = LINK_RULES[link.link_type]
+    ends: dict[str, Any] = {}
+    for end, noun in (("from_id", rule.start), ("to_id", rule.end)):
+        given = getattr(link, end)
+        if noun != "stash" and can_be_short_id(given) and await changeset.find(_RECORDS[noun], given) is None:
+            ends[end] = await resolve_id(changeset.tx, f"cupboard.{noun}", given)
+    return replace(link, **ends) if ends else link
 
 
 async def remove_link(changeset: Changeset, id: str, *, named: bool = True) -> None:
@@ -251,9 +252,9 @@ async def remove_link(changeset: Changeset, id: str, *, named: bool = True) -> N
     """
     link = changeset.record(id)
     changeset.drop(id)
-    if link.link_type == "child_of":
-        parent = await changeset.find(CrumbRecord, link.to_id)
-        await changeset.adjust_waiting(link.from_id, -int(parent is not None and parent.state != "pebble"))
+    if link.link_type in WAITING:
+        end = await changeset.find(CrumbRecord, link.to_id)
+        await changeset.adjust_waiting(link.from_id, -int(is_blocking(link.link_type, end)))
     elif (
         named
         and link.link_type == "scoped_to"
@@ -277,9 +278,11 @@ def check_shape(link: LinkRecord) -> None:
 
 async def _check_ends(changeset: Changeset, link: LinkRecord) -> None:
     """Check that both ends exist and are of the kinds that this type joins."""
-    ends = ENDS[link.link_type]
+    ends = LINK_RULES[link.link_type]
     for id, noun in ((link.from_id, ends.start), (link.to_id, ends.end)):
         await changeset.get(_RECORDS[noun], id, noun)
+    if link.from_id == link.to_id and not ends.waits:  # the others are a Cycle
+        raise errors.InvalidData(f"{link.from_id!r} cannot be {link.link_type} itself", field="to_id")
     if link.link_type == "belongs_to":
         trail = await changeset.get(TrailRecord, link.to_id, "trail")
         if trail.state in ENDED:
@@ -290,15 +293,24 @@ async def _check_ends(changeset: Changeset, link: LinkRecord) -> None:
 
 async def _check_number(changeset: Changeset, link: LinkRecord) -> None:
     """Check that the link does not exist yet, and that its type allows one more from its start."""
+    rule = LINK_RULES[link.link_type]
+    if rule.mutual:
+        for id, other in (await changeset.links("from_id", link.to_id, link.link_type)).items():
+            if other.to_id == link.from_id:
+                raise _make_duplicate_error(id, other)
     for id, other in (await changeset.links("from_id", link.from_id, link.link_type)).items():
         if other.to_id == link.to_id:
-            raise errors.DuplicateLink(
-                f"{link.from_id!r} {link.link_type} {link.to_id!r} already exists, as {id!r}", id=id
-            )
-        if ENDS[link.link_type].single:
+            raise _make_duplicate_error(id, other)
+        if rule.single:
             kind = errors.AlreadyInTrail if link.link_type == "belongs_to" else errors.Cardinality
             raise kind(
                 f"cardinality: {link.from_id!r} {link.link_type} {other.to_id!r} already (link {id!r}), "
                 f"so not {link.to_id!r}",
                 id=id,
             )
+
+
+def _make_duplicate_error(id: str, link: LinkRecord) -> errors.DuplicateLink:
+    return errors.DuplicateLink(
+        f"{link.from_id!r} {link.link_type} {link.to_id!r} already exists, as {id!r}", id=id
+    )

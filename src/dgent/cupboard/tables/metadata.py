@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dgent.cupboard import errors
@@ -20,12 +20,13 @@ from dgent.model.crystal import Crystal
 
 @dataclass
 class Metadata(Entity):
-    """A metadata entry of a crumb; `table_name` is the name of its schema."""
+    """A metadata entry of a crumb; `table_name` is the name of its schema, `author` who wrote it."""
 
     crumb_id: str = ""
     table_name: str = ""
     content: str = ""
     property_id: str | None = None
+    author: str = field(default="", init=False)
 
     OWN: ClassVar[tuple[str, ...]] = ("crumb_id", "table_name", "content", "property_id", "extra")
 
@@ -97,6 +98,15 @@ class Metadatas(Table[Metadata]):
         if old != record:
             changeset.put(id, record, created_at=entity._creation_time(changeset.now))
 
+    def _build(self, found: Crystal[Any]) -> Metadata:
+        entity = super()._build(found)
+        entity.author = _author(found.value, found.author)
+        return entity
+
+    def _write_back(self, entity: Metadata, id: str, changeset: Changeset) -> None:
+        super()._write_back(entity, id, changeset)
+        entity.author = _author(changeset.record(id), self._cupboard._universe.author)
+
     async def _where(self, wanted: Filter) -> dict[str, Any]:
         values = dict(wanted.values)
         values.pop("content_contains", None)
@@ -113,6 +123,12 @@ class Metadatas(Table[Metadata]):
         found = await super()._select(universe, wanted._replace(limit=None, offset=0))
         folded = part.casefold()
         return take_page([each for each in found if folded in each.value.content.casefold()], wanted)
+
+
+def _author(record: MetadataRecord, writer: str | None) -> str:
+    """Return who wrote an entry; an imported one names its author."""
+    named = record.extra.get("author")
+    return named if isinstance(named, str) else writer or ""
 
 
 class MetadataSchemas(Table[MetadataSchema]):

@@ -29,7 +29,13 @@ E = TypeVar("E", bound=Entity)
 ORDERED = {"created_at": "created_at", "id": "id"}
 RESERVED = f"{ROOM}/"  # prefix of the ids that the room uses itself
 TEXTS = ("name", "goal", "reason", "lesson", "description", "changed_by")
-NAMING = {"id", "trail_id", "parent_id", "content_contains"}  # filters that are not part of the store query
+NAMING = {
+    "id",
+    "trail_id",
+    "parent_id",
+    "whole_id",
+    "content_contains",
+}  # filters that are not part of the store query
 MAPS = ("properties", "extra")  # fields that are merged key by key
 
 
@@ -57,6 +63,7 @@ class Table(Generic[E]):
     newest_first: ClassVar[bool] = False
     by_time: ClassVar[bool] = True  # `fetch` returns them by creation time
     built_in: ClassVar[Mapping[str, Any]] = {}  # records that exist before the first write
+    short_ids: ClassVar[bool] = False  # its entities have short ids
 
     def __init__(self, cupboard: Cupboard) -> None:
         self._cupboard = cupboard
@@ -67,6 +74,8 @@ class Table(Generic[E]):
         """Return the entity of an id; raises EntityNotFound."""
         universe = await self._cupboard._ready()
         found = self._find_builtins().get(check_entity_id(id)) or await universe.get(id)
+        if found is None and self.short_ids:
+            found = await universe.get(await self._cupboard._find_id(id, self))
         if not isinstance(found, Crystal) or found.schema_name != self.schema.name:
             raise self._make_not_found(id)
         return self._build(found)
@@ -83,7 +92,7 @@ class Table(Generic[E]):
             raise errors.InvalidData(
                 f"{self.name} holds {self.entity.__name__}s, not {type(entity).__name__}"
             )
-        wanted = None if id is None or id == "" else check_entity_id(id)
+        wanted = None if id is None or id == "" else await self._resolve(check_entity_id(id))
 
         async def work(changeset: Changeset) -> str:
             return await self._set(changeset, wanted, entity, expected_version)
@@ -95,7 +104,7 @@ class Table(Generic[E]):
     async def delete(self, id: str, *, expected_version: int | None = None) -> None:
         """Delete an entity with everything that depends on it."""
         self._cupboard._check_attached()
-        wanted = check_entity_id(id)
+        wanted = await self._resolve(check_entity_id(id))
 
         async def work(changeset: Changeset) -> None:
             old = await changeset.find(self.schema.shape.made, wanted)
@@ -145,7 +154,7 @@ class Table(Generic[E]):
         """Return every kept version of an entity, oldest first; none if it never existed."""
         universe = await self._cupboard._ready()
         editions: list[EntityVersion[E]] = []
-        for version in reversed(await universe.history(check_entity_id(id))):
+        for version in reversed(await universe.history(await self._resolve(check_entity_id(id)))):
             found = None if version.datum is None else universe.contracts.lenient(version.datum)
             if found is not None and not (
                 isinstance(found, Crystal) and found.schema_name == self.schema.name
@@ -156,6 +165,10 @@ class Table(Generic[E]):
                 EntityVersion(version.rev, version.seq, version.at, version.author, version.note, made)
             )
         return editions if any(each.entity is not None for each in editions) else []
+
+    async def _resolve(self, id: str) -> str:
+        """Return the id of the entity that has a short id; any other id as it is."""
+        return await self._cupboard._find_id(id, self) if self.short_ids else id
 
     # -- overridden by each kind of entity --------------------------------------------------
 
@@ -174,7 +187,7 @@ class Table(Generic[E]):
     async def _where(self, wanted: Filter) -> dict[Any, Any]:
         """Return the condition of the query for a filter."""
         where: dict[Any, Any] = {}
-        alternatives = []
+        alternatives: list[dict[Any, Any]] = []
         for column, value in wanted.values.items():
             if column in ORDERED:
                 continue
@@ -182,6 +195,11 @@ class Table(Generic[E]):
                 where[column] = {"$in": list(value)} if isinstance(value, tuple) else {"$eq": value}
                 continue
             for name_or_id, wish in value.items():
+                if isinstance(wish, set | frozenset):  # all of these items
+                    for each in sorted(wish):
+                        path, condition, _ = self._make_property_condition(name_or_id, each)
+                        alternatives.append({path: condition})
+                    continue
                 path, condition, is_default = self._make_property_condition(name_or_id, wish)
                 if is_default:
                     # Entities older than the property have no value of it, and so the default.

@@ -45,6 +45,7 @@ class Trail(Propertied):
     completed_at: datetime | None = field(default=None, kw_only=True)
     updated_at: datetime | None = field(default=None, kw_only=True)
     crumbs: tuple[str, ...] = field(default=(), init=False, repr=False)
+    short_id: str = field(default="", init=False)
 
     SCOPE: ClassVar[str] = "trail"
     OWN: ClassVar[tuple[str, ...]] = (
@@ -66,6 +67,11 @@ class Trail(Propertied):
         """Return the trail as a notebook shows it."""
         fields = {name: getattr(self, name) for name in ("id", "goal", "state", "reason", "lesson")}
         return html.draw_fields(f"trail {self.name}", fields | {"crumbs": len(self.crumbs) or None})
+
+    @property
+    def handle(self) -> str:
+        """The id for people: the short one, or that of its record if it has none."""
+        return self.short_id or self.id
 
     @property
     def trail_id(self) -> str:
@@ -127,10 +133,12 @@ class Trails(Table[Trail]):
     entity = Trail
     schema = TRAIL
     newest_first = True
+    short_ids = True
     columns: ClassVar[Mapping[str, str]] = {
         "id": "texts",
         "trail_id": "texts",
         "name": "texts",
+        "short_id": "texts",
         "state": "texts",
         "states": "list",
         "properties": "map",

@@ -51,6 +51,10 @@ _OWNER = ("owner",)  # a label may be owner/label
 _NOT_NEW = ("value", "template", "document", "kind", "limit", "permission", "shared")
 _NOT_EDIT = ("section", "owner", "expect", "message")
 _NOT_FILTER = ("property", "owner")
+_NOT_NEW_WORK = (
+    *("property", "defer_until", "owner", "parent"),
+    *("blocks", "related", "duplicate_of", "supersedes", "discovered_from"),
+)
 
 GROUPS: dict[str, ToolGroup] = {
     "block": ToolGroup(
@@ -178,9 +182,15 @@ GROUPS: dict[str, ToolGroup] = {
         "Work items (crumbs) of all agents, and explorations (trails) that are kept or given up as a whole.\n"
         "ready lists what can be done, take claims the next for you; end it with done, drop or release.",
         {
-            **_same("crumb", "ready take"),
-            **{name: VerbUse(f"crumb.{name}", hide=("force",)) for name in ("done", "drop", "release")},
-            **_same("crumb", "heartbeat add get"),
+            "ready": VerbUse("crumb.ready"),
+            "take": VerbUse("crumb.take", hide=("force", "next")),
+            **{
+                name: VerbUse(f"crumb.{name}", hide=("force",))
+                for name in ("done", "drop", "release", "reopen")
+            },
+            "heartbeat": VerbUse("crumb.heartbeat"),
+            "add": VerbUse("crumb.add"),
+            "get": VerbUse("crumb.get"),
             "list": VerbUse("crumb.list", hide=("parent",)),
             **{name: VerbUse(f"crumb.{name}", hide=("force",)) for name in ("set", "state")},
             **_same("crumb", "delete blocked explain"),
@@ -251,19 +261,19 @@ GROUPS: dict[str, ToolGroup] = {
     "work_add": ToolGroup(
         "everyday",
         "Add a work item, for you or for any other agent.",
-        {"": VerbUse("crumb.add", {"state": "ready"}, ("property", "defer_until", "owner"))},
+        {"": VerbUse("crumb.add", {"state": "ready"}, _NOT_NEW_WORK)},
     ),
     "work_take": ToolGroup(
         "everyday",
-        "Claim the next work item; no two agents get the same.",
-        {"": VerbUse("crumb.take", hide=(*_NOT_FILTER, "lease"))},
+        "Claim the next work item, or this one; no two agents get the same.",
+        {"": VerbUse("crumb.take", hide=(*_NOT_FILTER, "lease", "next", "force"))},
     ),
     "work_end": ToolGroup(
         "everyday",
         "End a work item that you took, or say something about one.",
         {
             **{
-                name: VerbUse(f"crumb.{name}", hide=("force", "token"))
+                name: VerbUse(f"crumb.{name}", hide=("force", "token", "more"))
                 for name in ("done", "drop", "release")
             },
             "comment": VerbUse("metadata.comment"),

@@ -1,8 +1,8 @@
 """Import a file of issues of the beads tracker into a cupboard.
 
-An issue becomes a crumb with the same id. A dependency that blocks it becomes a `child_of` link. Other kinds
-of dependencies, and those that lead to a missing or deleted issue (a tombstone) or close a cycle, become
-metadata. Comments stay comments.
+An issue becomes a crumb with the same id. Its dependencies become links: `beads_issue.LINK_TYPES` has the
+type of each. Those of other types, and those that lead to a missing or deleted issue (a tombstone) or close a
+cycle, become metadata. Comments stay comments.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dgent.cupboard import batch
 from dgent.cupboard.builtin import schema_id
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.cupboard import Cupboard
+from dgent.cupboard.kind import LINK_RULES, WAITING
 from dgent.cupboard.record import (
     LINK,
     METADATA,
@@ -30,6 +31,7 @@ from dgent.cupboard.record import (
     MetadataRecord,
     SchemaRecord,
 )
+from dgent.cupboard.waiting import Edge
 from dgent.errors import InputError
 from dgent.exchange.foreign import beads_issue, files, links
 from dgent.exchange.foreign.beads_issue import DEPENDENCIES, NOTE, TEXTS, derive_id
@@ -45,7 +47,7 @@ LISTS = ("dependencies", "comments")
 _SCHEMAS = {
     **{name: SchemaRecord(name, "A part of an issue of the beads tracker.") for name in TEXTS},
     DEPENDENCIES: SchemaRecord(
-        DEPENDENCIES, "How an issue of the beads tracker depends on others without waiting for them.", "json"
+        DEPENDENCIES, "How an issue of the beads tracker depends on others, where no link can say it.", "json"
     ),
 }
 
@@ -207,7 +209,7 @@ class _BeadsImport:
         for id, part in parts.items():
             if id in forms[id]:
                 (other,) = forms[id] - {id}
-                run.unite(id, other, (part.issue.id, part.waits_for))
+                run.unite(id, other, (part.issue.id, part.target))
             run.import_record(
                 FILE, part.issue.line, id, part.record, part.created_at, changed_at=part.changed_at
             )
@@ -220,9 +222,12 @@ class _BeadsImport:
     async def _release_waiting(self, changeset: Changeset, taken: list[_Issue]) -> None:
         """Turn links to issues that became tombstones into metadata, so that no crumb waits for them."""
         gone = {issue.id for issue in taken if beads_issue.is_tombstone(changeset.record(issue.id))}
-        found = await batch.all_links(changeset, "child_of") if gone else {}
+        found = await batch.all_links(changeset, *WAITING) if gone else {}
         waits = {id: link for id, link in found.items() if link.to_id in gone}
-        entries = {id: derive_id("dependency", *_edge(link), "blocks") for id, link in waits.items()}
+        entries = {
+            id: beads_issue.dependency_id(link.from_id, link.to_id, link.link_type)
+            for id, link in waits.items()
+        }
         await changeset.load([*waits, *entries.values()])
         for id, link in waits.items():
             note, created = read_note(link.extra, NOTE), changeset.created_at(id)
@@ -234,12 +239,12 @@ class _BeadsImport:
                 entry = MetadataRecord(link.from_id, DEPENDENCIES, content, extra=extra)
                 changeset.put(entries[id], entry, created_at=created)
 
-    async def _find_edges(self, run: ImportRun, parts: list[_Part]) -> set[tuple[str, str]]:
-        """Return the dependencies that become links: they block, lead to a crumb, and close no cycle."""
-        wanted = []
+    async def _find_edges(self, run: ImportRun, parts: list[_Part]) -> set[Edge]:
+        """Return the dependencies that become links: of a known type, to a crumb, closing no cycle."""
+        wanted: list[Edge] = []
         for part in parts:
-            target = part.given.get("depends_on_id")
-            if part.given.get("type") != "blocks":
+            target, link_type = part.given.get("depends_on_id"), _link_type(part.given)
+            if not link_type:
                 continue
             if part.given.get("issue_id", part.issue.id) != part.issue.id or not isinstance(target, str):
                 run.report(FILE, part.issue.line, "a dependency of another issue is kept as metadata")
@@ -250,40 +255,44 @@ class _BeadsImport:
                     f"it depends on {target!r:.80}, which does not exist; kept as metadata",
                 )
             elif not beads_issue.is_tombstone(run.changeset.record(target)):
-                wanted.append((part.issue.id, target))
-        fixed = (await batch.all_links(run.changeset, "child_of")).values()
-        right, wrong = links.split_acyclic(wanted, ((link.from_id, link.to_id) for link in fixed))
+                wanted.append((link_type, part.issue.id, target))
+        fixed = (await batch.all_links(run.changeset, *WAITING)).values()
+        waiting = [edge[1:] for edge in wanted if edge[0] in WAITING]
+        _, wrong = links.split_acyclic(waiting, ((link.from_id, link.to_id) for link in fixed))
         lines = {part.issue.id: part.issue.line for part in parts}
         for child, parent in sorted(wrong):
             run.report(
                 FILE, lines[child], f"{child!r} would wait for itself by way of {parent!r}; kept as metadata"
             )
-        return right
+        return {edge for edge in wanted if edge[0] not in WAITING or edge[1:] not in wrong}
 
     def _dependencies(
-        self, run: ImportRun, parts: list[_Part], edges: set[tuple[str, str]]
+        self, run: ImportRun, parts: list[_Part], edges: set[Edge]
     ) -> Iterator[tuple[str, _PartRecord]]:
         left = set(edges)
         for part in parts:
             issue, given = part.issue, part.given
             created = beads_issue.parse_time_or(given.get("created_at"), self._creation_time(run, issue))
-            edge = (issue.id, given.get("depends_on_id"))
-            if given.get("type") == "blocks" and edge in left and given.get("issue_id", edge[0]) == edge[0]:
+            link_type, target = _link_type(given), given.get("depends_on_id")
+            edge = (link_type, issue.id, target if isinstance(target, str) else "")
+            if edge in left and given.get("issue_id", issue.id) == issue.id:
                 left.discard(edge)  # a repeated one becomes metadata
-                link = LinkRecord("child_of", *edge)
+                if LINK_RULES[link_type].mutual:
+                    left.discard((link_type, edge[2], edge[1]))
+                link = LinkRecord(*edge)
                 made = beads_issue.build_dependency(link, created)
                 note = beads_issue.make_note(given, made, beads_issue.DEPENDENCY_FIELDS) | {
                     "place": part.place
                 }
                 link = replace(link, extra={NOTE: note})
-                yield derive_id("link", *edge), _PartRecord(issue, link, created, created, edge[1])
+                made_id = beads_issue.link_id(link.from_id, link.to_id, link_type)
+                yield made_id, _PartRecord(issue, link, created, created, link_type, edge[2])
                 continue
             content = msgspec.json.encode(given).decode()
             record = MetadataRecord(issue.id, DEPENDENCIES, content, extra={NOTE: {"place": part.place}})
-            target = edge[1] if given.get("type") == "blocks" and isinstance(edge[1], str) else ""
             yield (
-                derive_id("dependency", *edge, given.get("type")),
-                _PartRecord(issue, record, created, created, target),
+                derive_id("dependency", issue.id, target, given.get("type")),
+                _PartRecord(issue, record, created, created, link_type, edge[2] if link_type else ""),
             )
 
     def _read_metadata(self, issue: _Issue) -> Iterator[tuple[str, _PartRecord]]:
@@ -326,25 +335,29 @@ class _BeadsImport:
 class _PartRecord(NamedTuple):
     """The record of a dependency, a comment or a text of an issue.
 
-    `waits_for` is the issue that a dependency names as blocking; "" for everything else.
+    `link_type` and `target` are the link that a dependency is, or would be; "" for everything else.
     """
 
     issue: _Issue
     record: LinkRecord | MetadataRecord
     created_at: datetime
     changed_at: datetime
-    waits_for: str = ""
+    link_type: str = ""
+    target: str = ""
 
 
 def _forms(part: _PartRecord) -> frozenset[str]:
     """Return the ids that a dependency has as a link and as metadata; none for other parts."""
-    edge = part.issue.id, part.waits_for
-    both = (derive_id("link", *edge), derive_id("dependency", *edge, "blocks"))
-    return frozenset(both) if part.waits_for else frozenset()
+    if not part.target:
+        return frozenset()
+    edge = part.issue.id, part.target, part.link_type
+    return frozenset((beads_issue.link_id(*edge), beads_issue.dependency_id(*edge)))
 
 
-def _edge(link: LinkRecord) -> tuple[str, str]:
-    return link.from_id, link.to_id
+def _link_type(dependency: dict[str, Any]) -> str:
+    """Return the type of link that a dependency becomes; empty for one that stays metadata."""
+    given = dependency.get("type")
+    return beads_issue.LINK_TYPES.get(given, "") if isinstance(given, str) else ""
 
 
 def _objects(issue: _Issue, field: str) -> Iterator[_Part]:

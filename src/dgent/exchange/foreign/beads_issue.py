@@ -7,7 +7,7 @@ again. So are values that would not be exported the same, as long as the crumb s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -160,6 +160,30 @@ def build_issue(
     return line | {name: value for name, value in optional.items() if value}
 
 
+KEYS = (
+    *("id", "content_hash", "title", "description", "design", "acceptance_criteria", "notes", "status"),
+    *("priority", "issue_type", "assignee", "estimated_minutes", "created_at", "updated_at", "closed_at"),
+    *("close_reason", "external_ref", "labels", "dependencies", "comments"),
+)
+PART_KEYS = ("id", "issue_id", "depends_on_id", "type", "author", "text", "created_at", "created_by")
+
+
+def order_keys(issue: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an issue with its keys in the order of beads, so that a change is a small difference."""
+    ordered = _order(issue, KEYS)
+    for name in ("dependencies", "comments"):
+        if isinstance(ordered.get(name), list):
+            ordered[name] = [
+                _order(each, PART_KEYS) if isinstance(each, dict) else each for each in ordered[name]
+            ]
+    return ordered
+
+
+def _order(given: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    known = {name: given[name] for name in keys if name in given}
+    return known | {name: given[name] for name in sorted(given.keys() - known.keys())}
+
+
 def is_tombstone(crumb: CrumbRecord) -> bool:
     """Check whether a crumb is an issue that was deleted in beads, where it blocks nothing."""
     written = read_note(crumb.extra, NOTE).get("written")
@@ -185,12 +209,36 @@ DEPENDENCY_FIELDS = ("issue_id", "depends_on_id", "type", "created_at")
 COMMENT_FIELDS = ("issue_id", "author", "text", "created_at")
 
 
+LINK_TYPES = {
+    "blocks": "child_of",
+    "parent-child": "part_of",
+    "related": "related_to",
+    "discovered-from": "discovered_from",
+    "duplicates": "duplicate_of",
+    "supersedes": "supersedes",
+}
+"""The types of dependencies that are links in the cupboard."""
+
+DEPENDENCY_TYPES = {link_type: name for name, link_type in LINK_TYPES.items()}
+
+
+def link_id(issue: str, target: str, link_type: str) -> str:
+    """Return the id of the link that a dependency becomes."""
+    more = () if link_type == "child_of" else (link_type,)
+    return derive_id("link", issue, target, *more)
+
+
+def dependency_id(issue: str, target: str, link_type: str) -> str:
+    """Return the id of the metadata that a dependency becomes where it cannot be a link."""
+    return derive_id("dependency", issue, target, DEPENDENCY_TYPES[link_type])
+
+
 def build_dependency(link: LinkRecord, created_at: datetime) -> dict[str, Any]:
-    """Return a child_of link as a dependency of the child on the parent."""
+    """Return a link as a dependency of its start on its end."""
     return {
         "issue_id": link.from_id,
         "depends_on_id": link.to_id,
-        "type": "blocks",
+        "type": DEPENDENCY_TYPES[link.link_type],
         "created_at": format_time(created_at),
     }
 

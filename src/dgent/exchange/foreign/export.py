@@ -258,17 +258,18 @@ class _IssueExport:
         """Return the lines of the file."""
         links: dict[str, list[Crystal[Any]]] = {}
         for link in await self.all(LINK):
-            if link.value.link_type == "child_of":
+            if link.value.link_type in beads_issue.DEPENDENCY_TYPES:
                 links.setdefault(link.value.from_id, []).append(link)
         entries: dict[str, list[Crystal[Any]]] = {}
         for entry in await self.all(METADATA):
             entries.setdefault(entry.value.crumb_id, []).append(entry)
         lines = [line_bytes(kept.value) for kept in await self.all(LINE) if kept.value.file == FILE]
+        issues: Lines = []
         for crumb in await self.all(CRUMB):
             if beads_issue.NOTE in crumb.value.extra or not imported:
-                issue = self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, []))
-                lines.append(files.encode_line(issue))
-        return lines
+                issues.append(self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, [])))
+        issues.sort(key=lambda issue: str(issue["id"]))
+        return lines + [files.encode_line(beads_issue.order_keys(issue)) for issue in issues]
 
     def _issue(
         self, crumb: Crystal[Any], links: list[Crystal[Any]], entries: list[Crystal[Any]]
@@ -300,7 +301,7 @@ class _IssueExport:
             lists["comments"].append((where, beads_issue.restore_values(made, note)))
         elif record.table_name == DEPENDENCIES:
             lists["dependencies"].append((where, _decode_or_text(record.content)))
-        elif record.table_name in TEXTS and (note or record.table_name not in issue):
+        elif record.table_name in TEXTS:  # the last one
             issue[record.table_name] = record.content
 
 

@@ -162,12 +162,14 @@ def _owners(record: Any) -> tuple[str, ...]:
 def _fill_unstated(record: Any, old: Any, stated: bool) -> Any:
     """Return a record of a file with fields that the file does not have taken from the stored one."""
     if isinstance(record, CrumbRecord):
-        fields: dict[str, Any] = {"open_parents": old.open_parents, "queue": old.queue}
+        fields: dict[str, Any] = {"open_parents": old.open_parents, "queue": old.queue, "parts": old.parts}
         if record.token < old.token:
             fields["token"] = old.token
             if record.state == old.state:
                 fields |= {"holder": old.holder, "lease_until": old.lease_until}
         record = replace(record, **fields)
+    if isinstance(record, CrumbRecord | TrailRecord):
+        record = replace(record, short_id=old.short_id, former_ids=old.former_ids)
     if isinstance(record, TrailRecord) and not record.crumbs:
         record = replace(record, crumbs=old.crumbs)
     if not stated and hasattr(record, "updated_at"):

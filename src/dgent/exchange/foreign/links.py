@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dgent.cupboard import batch
-from dgent.cupboard.kind import ENDED
+from dgent.cupboard.kind import ENDED, LINK_RULES, WAITING
 from dgent.cupboard.record import CrumbRecord, StashRecord, TrailRecord
-from dgent.cupboard.tables.link import ENDS
 from dgent.exchange.foreign.fields import SourceRow
 from dgent.exchange.foreign.incoming import ImportRun
 
@@ -24,7 +23,7 @@ async def report_broken_links(run: ImportRun, rows: Iterable[SourceRow]) -> None
     links = (await batch.all_links(run.changeset)).values()
     starts = Counter((link.link_type, link.from_id) for link in links)
     triples = Counter((link.link_type, link.from_id, link.to_id) for link in links)
-    knots = find_cycles((link.from_id, link.to_id) for link in links if link.link_type == "child_of")
+    knots = find_cycles((link.from_id, link.to_id) for link in links if link.link_type in WAITING)
     for row in mine:
         link_type, start, end = (row.fields[name] for name in ("link_type", "from_id", "to_id"))
         for message in (
@@ -32,12 +31,12 @@ async def report_broken_links(run: ImportRun, rows: Iterable[SourceRow]) -> None
             *_check_cardinality(starts, triples, link_type, start, end),
         ):
             run.report(row.file, row.line, message)
-        if link_type == "child_of" and start in knots and knots[start] == knots.get(end):
+        if link_type in WAITING and start in knots and knots[start] == knots.get(end):
             run.report(row.file, row.line, f"{start!r} and {end!r} wait for each other in a cycle")
 
 
 def _check_ends(run: ImportRun, link_type: str, start: str, end: str) -> Iterable[str]:
-    for id, noun in ((start, ENDS[link_type].start), (end, ENDS[link_type].end)):
+    for id, noun in ((start, LINK_RULES[link_type].start), (end, LINK_RULES[link_type].end)):
         record = run.changeset.record(id)
         if not isinstance(record, _RECORDS[noun]):
             yield f"the {noun} {id!r} of this {link_type} link does not exist"
@@ -48,7 +47,7 @@ def _check_ends(run: ImportRun, link_type: str, start: str, end: str) -> Iterabl
 def _check_cardinality(starts: Any, triples: Any, link_type: str, start: str, end: str) -> Iterable[str]:
     if triples[link_type, start, end] > 1:
         yield f"{start!r} {link_type} {end!r} exists more than once"
-    elif ENDS[link_type].single and starts[link_type, start] > 1:
+    elif LINK_RULES[link_type].single and starts[link_type, start] > 1:
         yield f"cardinality: {start!r} has more than one {link_type} link"
 
 

@@ -14,7 +14,8 @@ import msgspec
 if TYPE_CHECKING:
     from dgent.cupboard.definition import Definition
     from dgent.cupboard.queue import Readiness as Judged
-    from dgent.cupboard.tables import crumb, link, metadata, property, stash, trail
+    from dgent.cupboard.tables import crumb, link, metadata, stash, trail
+    from dgent.cupboard.tables import property as properties
 
 
 class Crumb(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,13 @@ class Crumb(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: datetime | None = None
     token: int = 0
     seq: int | None = None
+    short_id: str = ""
+    open_parents: int = 0
+
+    @property
+    def handle(self) -> str:
+        """The id for people."""
+        return self.short_id or self.id
 
 
 class Queued(Crumb, frozen=True, kw_only=True):
@@ -47,9 +55,33 @@ class Neighbour(msgspec.Struct, frozen=True):
     id: str
     name: str
     state: str
+    short_id: str = ""
+
+    @property
+    def handle(self) -> str:
+        """The id for people."""
+        return self.short_id or self.id
 
 
-class Dropped(Crumb, frozen=True, kw_only=True):
+class Added(msgspec.Struct, frozen=True):
+    """Work items that were added, in their order."""
+
+    items: list[Crumb]
+
+
+class Finished(Crumb, frozen=True, kw_only=True):
+    """A work item whose state was changed, and the others that were changed with it."""
+
+    others: list[Crumb] = []
+
+
+class Duplicates(msgspec.Struct, frozen=True):
+    """Groups of unfinished work items with nearly the same names."""
+
+    groups: list[list[Crumb]]
+
+
+class Dropped(Finished, frozen=True, kw_only=True):
     """A work item that was given up, and the unfinished ones that wait for it until somebody decides."""
 
     waiting: list[Neighbour] = []
@@ -71,6 +103,7 @@ class MetadataEntry(msgspec.Struct, frozen=True):
     content: str
     property: str | None
     created_at: datetime | None
+    author: str = ""
 
 
 class SchemaInfo(msgspec.Struct, frozen=True):
@@ -88,6 +121,15 @@ class WholeCrumb(Queued, frozen=True, kw_only=True):
     origin: Neighbour | None = None
     parents: list[Neighbour] = []
     children: list[Neighbour] = []
+    part_of: list[Neighbour] = []
+    parts: list[Neighbour] = []
+    related: list[Neighbour] = []
+    discovered_from: list[Neighbour] = []
+    led_to: list[Neighbour] = []
+    duplicate_of: list[Neighbour] = []
+    duplicates: list[Neighbour] = []
+    supersedes: list[Neighbour] = []
+    superseded_by: list[Neighbour] = []
     metadata: list[MetadataEntry] = []
 
 
@@ -130,6 +172,12 @@ class TrailInfo(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     lesson: str | None = None
     seq: int | None = None
+    short_id: str = ""
+
+    @property
+    def handle(self) -> str:
+        """The id for people."""
+        return self.short_id or self.id
 
 
 class TrailCrumb(Crumb, frozen=True, kw_only=True):
@@ -296,7 +344,7 @@ def trail_of(found: trail.Trail) -> TrailInfo:
 
 def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
     """Return a crumb or a trail in short."""
-    return Neighbour(found.id, found.name, found.state)
+    return Neighbour(found.id, found.name, found.state, found.short_id)
 
 
 def stash_of(found: stash.Stash, trail: str | None = None) -> StashInfo:
@@ -322,7 +370,7 @@ def link_of(found: link.Link, names: Mapping[str, str]) -> LinkInfo:
     return LinkInfo(found.id, found.link_type, found.from_id, found.to_id, found.created_at, *ends)
 
 
-def property_of(found: property.Property, defined: Definition) -> PropertyInfo:
+def property_of(found: properties.Property, defined: Definition) -> PropertyInfo:
     """Return a property as doors show it."""
     return PropertyInfo(
         found.id,
@@ -338,5 +386,5 @@ def property_of(found: property.Property, defined: Definition) -> PropertyInfo:
 def entry_of(found: metadata.Metadata, property: str | None) -> MetadataEntry:
     """Return a metadata entry as doors show it; `property` is the name of its property."""
     return MetadataEntry(
-        found.id, found.crumb_id, found.table_name, found.content, property, found.created_at
+        found.id, found.crumb_id, found.table_name, found.content, property, found.created_at, found.author
     )

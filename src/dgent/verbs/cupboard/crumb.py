@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dgent import cupboard as room
+from dgent.cupboard.look import search_crumbs
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
+    Added,
     Crumb,
     CrumbVersion,
     MetadataEntry,
@@ -20,6 +23,7 @@ from dgent.verbs.cupboard.answer import (
     entry_of,
     neighbour_of,
 )
+from dgent.verbs.cupboard.plan import VALUES, Links, Relations, find_links, links_of, read_plans
 from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 if TYPE_CHECKING:
@@ -29,13 +33,13 @@ if TYPE_CHECKING:
 DeferUntil = Annotated[str | None, option("keep it out of the ready work: a time, or 2h for in two hours")]
 
 
-class AddCrumb(Ask):
+class AddCrumb(Relations):
     """Input of `crumb.add`."""
 
     name: Annotated[str, argument("what is to be done", words=True)]
     state: Annotated[str, option("draft, pending, ready, …; open means ready", short="s")] = "draft"
     trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
-    parent: Annotated[tuple[str, ...], option("it waits for this crumb", complete="crumb")] = ()
+    parent: Annotated[tuple[str, ...], option("it waits for this crumb, as needs", complete="crumb")] = ()
     type: input.Type = None
     priority: input.Priority = None
     description: Annotated[str | None, option("more about it", short="d")] = None
@@ -59,15 +63,67 @@ async def add(context: Context, ask: AddCrumb) -> Crumb:
         owner=ask.owner,
         labels=ask.label,
     )
-    made = await cupboard.add(
-        ask.name,
-        state=input.state_of(ask.state),
+    later = None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until")
+    links = await links_of(cupboard, ask, 0)
+    links += await find_links(cupboard, {"needs": input.split_list(ask.parent)}, 0, {})
+    [made] = await cupboard.add_many(
+        [room.Crumb(ask.name, input.state_of(ask.state), later, properties=values)],
+        dict.fromkeys(links),
         trail=None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail),
-        parents=[await input.id_of(cupboard, "crumbs", each) for each in ask.parent],
-        properties=values,
-        defer_until=None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until"),
     )
     return crumb_of(made)
+
+
+class NewCrumbs(Relations):
+    """Input of `crumb.new`; the options count for each of several crumbs."""
+
+    text: Annotated[str, argument("what is to be done; - reads lines, a Markdown list or JSON", words=True)]
+    draft: Annotated[bool, option("only a draft, which cannot be taken yet")] = False
+    trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
+    type: input.Type = None
+    priority: input.Priority = None
+    description: Annotated[str | None, option("more about it", short="d")] = None
+    owner: input.Owner = None
+    label: input.Label = ()
+    property: input.Property = ()
+    defer_until: DeferUntil = None
+
+
+@verb("crumb.new", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
+async def new(context: Context, ask: NewCrumbs) -> Added:
+    """Add work that is ready to be taken: a crumb, or several in one commit."""
+    cupboard = await input.cupboard_of(context)
+    definitions = await cupboard.definitions()
+    values = input.values_of(
+        definitions,
+        "crumb",
+        ask.property,
+        type=ask.type,
+        priority=ask.priority,
+        description=ask.description,
+        owner=ask.owner,
+        labels=ask.label,
+    )
+    later = None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until")
+    plans = read_plans(ask.text)
+    keys = {str(plan.fields["key"]): place for place, plan in enumerate(plans) if "key" in plan.fields}
+    crumbs: list[room.Crumb] = []
+    links: Links = []
+    for place, plan in enumerate(plans):
+        own = {name: plan.fields[name] for name in VALUES if plan.fields.get(name) is not None}
+        if isinstance(own.get("labels"), str):
+            own["labels"] = input.split_list([own["labels"]])
+        own |= plan.fields.get("properties") or {}
+        state = str(plan.fields.get("state") or ("draft" if ask.draft else "ready"))
+        crumbs.append(room.Crumb(plan.name, input.state_of(state), later, properties=values | own))
+        if plan.above is not None:
+            links.append(("part_of", place, plan.above))
+        else:
+            links += await links_of(cupboard, ask, place)
+        links += await find_links(cupboard, plan.fields, place, keys)
+    trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
+    made = await cupboard.add_many(crumbs, dict.fromkeys(links), trail=trail)
+    return Added([crumb_of(each) for each in made])
 
 
 class OneCrumb(Ask):
@@ -91,10 +147,33 @@ async def get(context: Context, ask: OneCrumb) -> WholeCrumb:
         waits_for=list(judged.waits_for),
         trail=trails[0] if trails else None,
         origin=None if origin is None else neighbour_of(origin),
-        parents=await _ends(cupboard, "child_of", "crumbs", from_id=crumb.id),
-        children=await _ends(cupboard, "child_of", "crumbs", to_id=crumb.id),
+        **await _relatives(cupboard, crumb.id),
         metadata=await entries_of(cupboard, crumb_id=crumb.id),
     )
+
+
+async def _relatives(cupboard: Cupboard, id: str) -> dict[str, Any]:
+    """Return the crumbs at the other ends of a crumb's links, by the fields of the answer."""
+    found = {}
+    for (link_type, end), field in RELATIVES.items():
+        found[field] = await _ends(cupboard, link_type, "crumbs", **{end: id})
+    found["related"] += await _ends(cupboard, "related_to", "crumbs", to_id=id)
+    return found
+
+
+RELATIVES = {
+    ("child_of", "from_id"): "parents",
+    ("child_of", "to_id"): "children",
+    ("part_of", "from_id"): "part_of",
+    ("part_of", "to_id"): "parts",
+    ("related_to", "from_id"): "related",
+    ("discovered_from", "from_id"): "discovered_from",
+    ("discovered_from", "to_id"): "led_to",
+    ("duplicate_of", "from_id"): "duplicate_of",
+    ("duplicate_of", "to_id"): "duplicates",
+    ("supersedes", "from_id"): "supersedes",
+    ("supersedes", "to_id"): "superseded_by",
+}
 
 
 async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> list[Neighbour]:
@@ -121,7 +200,7 @@ class FindCrumbs(Ask):
     type: input.Type = None
     priority: input.Priority = None
     owner: Annotated[str | None, option("of this owner")] = None
-    label: Annotated[tuple[str, ...], option("with this label", short="l")] = ()
+    label: Annotated[tuple[str, ...], option("with these labels: a,b", short="l")] = ()
     property: Annotated[tuple[str, ...], option("with this name=value", short="p")] = ()
 
 
@@ -133,8 +212,6 @@ async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:
     definitions = await cupboard.definitions()
     if ask.trail is not None:
         filters["trail_id"] = await input.id_of(cupboard, "trails", ask.trail)
-    if len(ask.label) > 1:
-        raise InputError("only one label can be looked for", field="label")
     values = input.values_of(
         definitions,
         "crumb",
@@ -152,9 +229,12 @@ async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:
 class ListCrumbs(FindCrumbs):
     """Input of `crumb.list`."""
 
+    words: Annotated[str, argument("words of its name, description, labels or comments", words=True)] = ""
     state: Annotated[tuple[str, ...], option("in this state; also open, in_progress, closed", short="s")] = ()
     name: Annotated[str | None, option("of this name")] = None
     parent: Annotated[str | None, option("that wait for this crumb", complete="crumb")] = None
+    part_of: Annotated[str | None, option("parts of this epic", complete="crumb")] = None
+    since: Annotated[str | None, option("changed since then: a time, or 2w for two weeks ago")] = None
     holder: Annotated[str | None, option("taken by this agent")] = None
     limit: input.Limit = 100
     offset: Annotated[int, option("leave out so many first")] = 0
@@ -162,31 +242,41 @@ class ListCrumbs(FindCrumbs):
 
 @verb("crumb.list", effect="read", errors=(InputError, NotFound))
 async def list_(context: Context, ask: ListCrumbs) -> Items[Crumb]:
-    """List crumbs, newest first."""
+    """List crumbs, newest first; with words, the best first."""
     cupboard = await input.cupboard_of(context)
-    filters = await filters_of(cupboard, ask) | {"limit": ask.limit, "offset": ask.offset}
+    filters = await filters_of(cupboard, ask)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     if ask.state:
-        filters["states"] = input.states_of(ask.state)
+        filters["states"] = input.states_of(input.split_list(ask.state))
     if ask.parent is not None:
         filters["parent_id"] = await input.id_of(cupboard, "crumbs", ask.parent)
+    if ask.part_of is not None:
+        filters["whole_id"] = await input.id_of(cupboard, "crumbs", ask.part_of)
     filters |= {
         name: value for name, value in (("name", ask.name), ("holder", ask.holder)) if value is not None
     }
-    return Items([crumb_of(each) for each in await cupboard.crumbs.fetch(filters)])
+    if ask.words or ask.since is not None:
+        since = None if ask.since is None else parse.moment(ask.since, "since")
+        found = await search_crumbs(cupboard, ask.words, filters, since, ask.limit, ask.offset)
+    else:
+        found = await cupboard.crumbs.fetch(filters, limit=ask.limit, offset=ask.offset)
+    return Items([crumb_of(each) for each in found])
 
 
-class SetCrumb(OneCrumb):
+class SetCrumb(Relations):
     """Input of `crumb.set`."""
 
+    id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     name: Annotated[str | None, option("another name")] = None
     state: Annotated[str | None, option("another state; open means ready", short="s")] = None
     type: input.Type = None
     priority: input.Priority = None
     description: Annotated[str | None, option("more about it", short="d")] = None
     owner: input.Owner = None
-    label: input.Label = ()
+    label: Annotated[tuple[str, ...], option("all its labels, instead of those it has", short="l")] = ()
+    add_label: Annotated[tuple[str, ...], option("more labels: a,b")] = ()
+    remove_label: Annotated[tuple[str, ...], option("labels that it no longer has: a,b")] = ()
     property: input.Property = ()
     clear: Annotated[tuple[str, ...], option("a property that gets its default again")] = ()
     defer_until: Annotated[
@@ -213,6 +303,7 @@ async def set_(context: Context, ask: SetCrumb) -> Crumb:
     )
     if ask == SetCrumb(id=ask.id, expect=ask.expect, force=ask.force):
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
+    links = [room.Link(*map(str, link)) for link in await links_of(cupboard, ask, crumb.id)]
     crumb.name = crumb.name if ask.name is None else ask.name
     if ask.state is not None:
         with input.holder_hint(context, "crumb", "set", ask.id, "--state", ask.state):
@@ -225,8 +316,11 @@ async def set_(context: Context, ask: SetCrumb) -> Crumb:
     if ask.defer_until is not None:
         never = ask.defer_until == "never"
         crumb.defer(None if never else parse.ahead(ask.defer_until, "defer_until"))
-    await cupboard.crumbs.set(crumb.id, crumb, expected_version=ask.expect)
-    return crumb_of(crumb)
+    if ask.add_label or ask.remove_label:
+        labels = input.split_list([*crumb.get_property("labels"), *ask.add_label])
+        gone = input.split_list(ask.remove_label)
+        crumb.set_property("labels", [label for label in labels if label not in gone])
+    return crumb_of(await cupboard.update(crumb, links=links, expected_version=ask.expect))
 
 
 class State(Ask):

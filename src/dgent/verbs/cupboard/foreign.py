@@ -86,6 +86,7 @@ class WriteOutIssues(Ask):
     path: Annotated[str, argument("the file", complete="file")]
     imported: Annotated[bool, option("only the crumbs that came from beads")] = False
     replace: Replace = False
+    watch: Annotated[bool, option("go on, and write it again after every change, until interrupted")] = False
 
 
 @verb(
@@ -94,6 +95,13 @@ class WriteOutIssues(Ask):
 async def write_out_issues(context: Context, ask: WriteOutIssues) -> ExportResult:
     """Write the crumbs as issues of beads: those that came from there as they came, but for changes."""
     cupboard = await input.cupboard_of(context)
-    return await export_beads(
-        cupboard, Path(ask.path), imported=ask.imported, replace=ask.replace, progress=context.report
+    path = Path(ask.path)
+    done = await export_beads(
+        cupboard, path, imported=ask.imported, replace=ask.replace, progress=context.report
     )
+    if ask.watch:
+        async for change in cupboard.universe.watch(done.seq):
+            ours = any((item.schema or "").startswith("cupboard.") for item in change.items)
+            if ours and (change.seq or 0) > done.seq:  # else the last one has it
+                done = await export_beads(cupboard, path, imported=ask.imported, replace=True)
+    return done

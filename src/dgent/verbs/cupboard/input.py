@@ -20,21 +20,22 @@ from dgent.verbs.index import NOUNS
 from dgent.verbs.registry import nearest, option
 
 if TYPE_CHECKING:
-    from dgent.cupboard import Crumb, Cupboard
+    from dgent.cupboard import Crumb, Cupboard, Table
     from dgent.cupboard.definition import Definition, Definitions
 
 TABLES = {"crumb": "crumbs", "trail": "trails", "stash": "stashes"}
 SHORTEST = 4  # letters of an id that are enough to look for it
+SEVERAL = 5  # entities that an ambiguous name lists
 
-CrumbId = "the crumb's id, the beginning of it, or its name"
-TrailId = "the trail's id, the beginning of it, or its name"
+CrumbId = "the crumb's short id or id, the beginning of it, or its name"
+TrailId = "the trail's short id or id, the beginning of it, or its name"
 StashId = "the stash's id, the beginning of it, or its name"
 
 Property = Annotated[tuple[str, ...], option("name=value; may be given more than once", short="p")]
-Type = Annotated[str | None, option("task, epic, bug or chore, or another category of type")]
-Priority = Annotated[str | None, option("highest, high, medium, low or lowest")]
+Type = Annotated[str | None, option("task, bug, feature, epic, chore …")]
+Priority = Annotated[str | None, option("0 (highest) to 4, or high, low …")]
 Owner = Annotated[str | None, option("who does it")]
-Label = Annotated[tuple[str, ...], option("a label; may be given more than once", short="l")]
+Label = Annotated[tuple[str, ...], option("labels: a,b", short="l")]
 Force = Annotated[bool, option("also when another agent holds it")]
 Limit = Annotated[int, option("at most so many", short="n")]
 
@@ -108,23 +109,39 @@ async def find_entity(cupboard: Cupboard, table: str, given: str) -> Any:
         return await rows.get(given)
     except errors.EntityNotFound as missing:
         error = missing
-    u = cupboard.universe
-    like: Sequence[Any] = ()
-    if len(given) >= SHORTEST:
-        like = await u.query(schema=rows.schema.name, prefix=given, limit=2, raw=True)
-    if not like and "name" in rows.columns:
-        like = await rows.fetch(name=given, limit=2)
+    like = await _find_like(cupboard, rows, given)
     if len(like) > 1:
-        raise errors.EntityNotFound(
-            f"more than one {rows.noun} is called {given!r}, or has an id that begins so",
-            hint="give more of the id",
-            id=given,
-        )
+        raise _make_ambiguous(rows.noun, given, like)
     if not like:
         if rows.noun in NOUNS:
             error.hint = f"`dgent {rows.noun} list` shows what there is"
         raise error
-    return like[0] if isinstance(like[0], rows.entity) else await rows.get(like[0].id)
+    return like[0]
+
+
+async def _find_like(cupboard: Cupboard, rows: Table[Any], given: str) -> Sequence[Any]:
+    """Return some entities whose short id or id begins so, or whose name this is."""
+    u, schema = cupboard.universe, rows.schema.name
+    found: Sequence[Any] = []
+    if rows.short_ids and len(given) >= SHORTEST - 1:  # without the prefix
+        found = await rows.fetch(short_id=f"{cupboard.prefix}-{given}", limit=1)
+    if not found and len(given) >= SHORTEST:
+        found = await u.query(schema=schema, prefix=given, limit=SEVERAL, raw=True)
+    if not found and "name" in rows.columns:
+        found = await rows.fetch(name=given, limit=SEVERAL)
+    if not found and rows.short_ids and len(given) >= SHORTEST:
+        where = {"short_id": {"$prefix": given}}
+        found = await u.query(schema=schema, where=where, limit=SEVERAL, raw=True)
+    return [each if isinstance(each, rows.entity) else await rows.get(each.id) for each in found]
+
+
+def _make_ambiguous(noun: str, given: str, found: Sequence[Any]) -> errors.Ambiguous:
+    names = [f"{getattr(each, 'handle', each.id)} {getattr(each, 'name', '')!r}" for each in found]
+    return errors.Ambiguous(
+        f"more than one {noun} is called {given!r}, or has an id that begins so: {', '.join(names)}",
+        hint="use one of these ids",
+        candidates=[each.id for each in found],
+    )
 
 
 async def id_of(cupboard: Cupboard, table: str, given: str) -> str:
@@ -162,13 +179,18 @@ def states_of(words: Sequence[str]) -> list[str]:
     return list(states)
 
 
+def split_list(given: Sequence[str]) -> list[str]:
+    """Return the items of an option that may be given more than once, or as a list with commas."""
+    return list(dict.fromkeys(part for each in given for raw in each.split(",") if (part := raw.strip())))
+
+
 def parse_value(defined: Definition, raw: str) -> Any:
     """Parse user input as a value of the property's type."""
     kind = defined.value_type
     if kind == "text":
         return raw
     if kind == "list" and not raw.lstrip().startswith("["):
-        return [part for each in raw.split(",") if (part := each.strip())]
+        return split_list([raw])
     if kind in ("categorical", "timestamp") and raw in ("", "null"):
         return None
     if kind == "timestamp":
@@ -189,13 +211,13 @@ def values_of(definitions: Definitions, scope: str, given: Sequence[str], **name
         values[defined.name] = parse_value(defined, raw)
     for name, value in named.items():
         if value not in (None, ()):
-            values[name] = list(value) if isinstance(value, tuple) else value
+            values[name] = split_list(value) if isinstance(value, tuple) else value
     return values
 
 
 def filters_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return property values as a filter; a list with one item matches every list that has it."""
+    """Return property values as a filter; a list matches every list that has all its items."""
     return {
-        name: value[0] if isinstance(value, list) and len(value) == 1 else value
+        name: frozenset(value) if isinstance(value, list) and value else value
         for name, value in values.items()
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from dgent.cupboard import Cupboard, Link
-from dgent.cupboard.kind import LinkType
-from dgent.cupboard.tables.link import ENDS
+from dgent.cupboard.kind import LINK_RULES, LinkType
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.crystal import Crystal
 from dgent.verbs.context import Context
@@ -19,7 +19,7 @@ from dgent.verbs.registry import Ask, Items, argument, option, verb
 class AddLink(Ask):
     """Input of `link.add`."""
 
-    type: Annotated[LinkType, argument("belongs_to, child_of, branches_from or scoped_to")]
+    type: Annotated[LinkType, argument("child_of, part_of, related_to, belongs_to …")]
     from_id: Annotated[str, argument("a crumb, trail or stash: the child, the member", complete="crumb")]
     to_id: Annotated[str, argument("a crumb or trail: the parent, the trail", complete="crumb")]
 
@@ -28,7 +28,7 @@ class AddLink(Ask):
 async def add(context: Context, ask: AddLink) -> LinkInfo:
     """Link two things: `child_of CHILD PARENT`, `belongs_to CRUMB TRAIL`."""
     cupboard = await input.cupboard_of(context)
-    ends = ENDS[ask.type]
+    ends = LINK_RULES[ask.type]
     made = Link(
         ask.type,
         await input.id_of(cupboard, input.TABLES[ends.start], ask.from_id),
@@ -73,13 +73,27 @@ async def _links_of(cupboard: Cupboard, links: Sequence[Link]) -> list[LinkInfo]
 
 async def _anything(cupboard: Cupboard, given: str) -> str:
     """Return the id of a crumb, a trail or a stash."""
-    problem = NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
     for table in input.TABLES.values():
-        try:
+        with suppress(NotFound):
             return await input.id_of(cupboard, table, given)
-        except NotFound as error:
-            problem = error if "more than one" in error.message else problem
-    raise problem
+    raise NotFound(f"there is no crumb, trail or stash {given!r}", id=given)
+
+
+@verb("link.remove", effect="write", errors=(NotFound, Conflict))
+async def remove(context: Context, ask: AddLink) -> Removed:
+    """Remove the link between two things: `child_of CHILD PARENT`; the child no longer waits."""
+    cupboard = await input.cupboard_of(context)
+    rule = LINK_RULES[ask.type]
+    start = await input.id_of(cupboard, input.TABLES[rule.start], ask.from_id)
+    end = await input.id_of(cupboard, input.TABLES[rule.end], ask.to_id)
+    ends = [(start, end), (end, start)] if rule.mutual else [(start, end)]
+    for from_id, to_id in ends:
+        for found in await cupboard.links.fetch(link_type=ask.type, from_id=from_id, to_id=to_id):
+            await cupboard.links.delete(found.id)
+            return Removed("links", found.id, f"{ask.from_id} {ask.type} {ask.to_id}")
+    raise NotFound(
+        f"{ask.from_id!r} is not {ask.type} {ask.to_id!r}", hint="`dgent link list` shows all links"
+    )
 
 
 class OneLink(Ask):

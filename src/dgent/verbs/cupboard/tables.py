@@ -22,7 +22,7 @@ from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, Items, NoInput, argument, nearest, verb
+from dgent.verbs.registry import Ask, Items, argument, nearest, option, verb
 
 Row: TypeAlias = dict[str, Any]
 TableName = Annotated[
@@ -30,7 +30,7 @@ TableName = Annotated[
     argument("crumbs, trails, links, properties, categories, stashes, metadata or schemas", complete="table"),
 ]
 ADDED = ("crumbs", "trails", "stashes", "metadata")  # a new one of these changes nothing that is there
-GIVEN = ("id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
+GIVEN = ("id", "short_id", "lease_until", "holder", "token", "crumbs", "seq", "last_operation")
 
 
 class CupboardInfo(msgspec.Struct, frozen=True):
@@ -40,11 +40,24 @@ class CupboardInfo(msgspec.Struct, frozen=True):
     tables: dict[str, int]
 
 
-@verb("cupboard.init", effect="append", makes=True)
-async def init(context: Context, ask: NoInput) -> CupboardInfo:
-    """Make the cupboard, with what is built in; one that is there stays as it is."""
+class Init(Ask):
+    """Input of `cupboard.init`."""
+
+    prefix: Annotated[str | None, option("the beginning of new short ids, such as web for web-a3f8")] = None
+
+
+def _only_adds(ask: Init) -> Effect | None:
+    """Only appends without a prefix."""
+    return "append" if ask.prefix is None else None
+
+
+@verb("cupboard.init", effect="write", errors=(InputError,), lighter=_only_adds, makes=True)
+async def init(context: Context, ask: Init) -> CupboardInfo:
+    """Make the cupboard, with what is built in; what is there stays as it is."""
     cupboard = await input.cupboard_of(context)
     await cupboard.prepare()
+    if ask.prefix is not None:
+        await cupboard.set_prefix(ask.prefix)
     names = ("crumbs", "trails", "links", "properties", "categories", "stashes", "metadata", "schemas")
     counts = {name: await cupboard.universe.count(schema=cupboard.table(name).schema.name) for name in names}
     return CupboardInfo((await cupboard.universe.stats()).place, counts)

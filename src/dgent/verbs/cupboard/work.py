@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dgent import clock
+from dgent.cupboard.finish import How
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import CRUMB
@@ -16,6 +19,8 @@ from dgent.verbs.cupboard.answer import (
     Column,
     Crumb,
     Dropped,
+    Duplicates,
+    Finished,
     Held,
     Queue,
     Queued,
@@ -25,7 +30,7 @@ from dgent.verbs.cupboard.answer import (
     queued_of,
 )
 from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Crumb as CrumbEntity
@@ -73,6 +78,30 @@ async def _count(cupboard: Cupboard, state: str) -> int:
     return await cupboard.universe.count(Query(schema=CRUMB.name, where={"state": state}))
 
 
+class Stale(Ask):
+    """Input of `crumb.stale`."""
+
+    days: Annotated[float, option("not changed for so many days", short="d")] = 30.0
+    limit: input.Limit = 50
+
+
+@verb("crumb.stale", effect="read", errors=(InputError,))
+async def stale(context: Context, ask: Stale) -> Items[Crumb]:
+    """List unfinished crumbs that nobody changed for long."""
+    if not 0 <= ask.days < 100_000:
+        raise InputError("days must be a number from 0", field="days")
+    cupboard = await input.cupboard_of(context)
+    before = clock.now() - timedelta(days=ask.days)
+    return Items([crumb_of(each) for each in await cupboard.stale(before, limit=ask.limit)])
+
+
+@verb("crumb.duplicates", effect="read")
+async def duplicates(context: Context, ask: NoInput) -> Duplicates:
+    """List unfinished crumbs with nearly the same names, in groups."""
+    cupboard = await input.cupboard_of(context)
+    return Duplicates([[crumb_of(each) for each in group] for group in await cupboard.duplicates()])
+
+
 class Blocked(Ask):
     """Input of `crumb.blocked`."""
 
@@ -97,15 +126,26 @@ async def explain(context: Context, ask: OneCrumb) -> Queue:
 class Take(FindCrumbs):
     """Input of `crumb.take`."""
 
+    id: Annotated[str | None, argument("this one; else the next", complete="crumb")] = None
+    next: Annotated[bool, option("the next one by priority, then age; as without an id")] = False
     lease: Lease = None
+    force: Annotated[bool, option("also one that waits for others, or that another agent holds")] = False
 
 
-@verb("crumb.take", effect="write", errors=(InputError, NotFound))
+@verb("crumb.take", effect="write", errors=(InputError, NotFound, Conflict))
 async def take(context: Context, ask: Take) -> Crumb:
-    """Claim the next ready crumb for an agent; no two get the same."""
+    """Claim a crumb for an agent, or the next ready one; no two get the same."""
     cupboard = await input.cupboard_of(context)
-    who = input.actor(context, cupboard.universe.author)
+    who = input.forcing(context, cupboard, ask.force)
     filters = await filters_of(cupboard, ask)
+    if ask.id is not None:
+        if ask.next or filters:
+            raise InputError("an id cannot be combined with --next or filters", field="id")
+        id = await input.id_of(cupboard, "crumbs", ask.id)
+        with input.holder_hint(context, "crumb", "take", ask.id):
+            return crumb_of(await cupboard.take_one(id, who, lease_s=ask.lease, force=ask.force))
+    if ask.force:
+        raise InputError("--force needs the id of a crumb", field="force")
     taken = await cupboard.take(who, lease_s=ask.lease, **filters)
     if taken is None:
         hint = await _why_none(cupboard) if not filters else "`dgent ready` lists what can be taken"
@@ -114,44 +154,55 @@ async def take(context: Context, ask: Take) -> Crumb:
 
 
 class Finish(Ask):
-    """Input of `crumb.done`, `crumb.drop` and `crumb.release`."""
+    """Input of `crumb.done`, `crumb.drop`, `crumb.release` and `crumb.reopen`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
+    more: Annotated[tuple[str, ...], argument("more crumbs, all in one commit", complete="crumb")] = ()
+    message: Annotated[str | None, option("why it is so", short="m")] = None
     token: Annotated[int | None, option("the token of `take`: only if nobody else took it since")] = None
     force: input.Force = False
 
 
 @verb("crumb.done", effect="write", errors=(NotFound, Conflict))
-async def done(context: Context, ask: Finish) -> Crumb:
-    """Mark a crumb as done: it becomes a pebble."""
-    cupboard = await input.cupboard_of(context)
-    with input.holder_hint(context, "crumb", "done", ask.id):
-        return crumb_of(await cupboard.done(**await _claim(context, cupboard, ask)))
+async def done(context: Context, ask: Finish) -> Finished:
+    """Mark crumbs as done: they become pebbles."""
+    return Finished(**await _finish(context, ask, "done"))
 
 
 @verb("crumb.drop", effect="write", errors=(NotFound, Conflict))
 async def drop(context: Context, ask: Finish) -> Dropped:
-    """Give a crumb up: it becomes dust. Says what still waits for it."""
+    """Give crumbs up: they become dust. Says what still waits for them."""
+    fields = await _finish(context, ask, "drop")
     cupboard = await input.cupboard_of(context)
-    with input.holder_hint(context, "crumb", "drop", ask.id):
-        dropped = await cupboard.drop(**await _claim(context, cupboard, ask))
-    waiting = [neighbour_of(each) for each in await cupboard.waiting_for(dropped)]
-    return Dropped(**crumb_fields(dropped), waiting=waiting)
+    ids = [fields["id"], *(each.id for each in fields["others"])]
+    waiting = {other.id: other for id in ids for other in await cupboard.waiting_for(id)}
+    return Dropped(**fields, waiting=[neighbour_of(each) for each in waiting.values()])
 
 
 @verb("crumb.release", effect="write", errors=(NotFound, Conflict))
-async def release(context: Context, ask: Finish) -> Crumb:
-    """Give a crumb that was taken back to the queue."""
+async def release(context: Context, ask: Finish) -> Finished:
+    """Give crumbs that were taken back to the queue."""
+    return Finished(**await _finish(context, ask, "release"))
+
+
+@verb("crumb.reopen", effect="write", errors=(NotFound, Conflict))
+async def reopen(context: Context, ask: Finish) -> Finished:
+    """Make crumbs ready again that were done or dropped."""
+    return Finished(**await _finish(context, ask, "reopen"))
+
+
+async def _finish(context: Context, ask: Finish, how: How) -> dict[str, Any]:
+    """Finish crumbs; return the fields of the first, with the others."""
     cupboard = await input.cupboard_of(context)
-    with input.holder_hint(context, "crumb", "release", ask.id):
-        return crumb_of(await cupboard.release(**await _claim(context, cupboard, ask)))
-
-
-async def _claim(context: Context, cupboard: Cupboard, ask: Finish) -> dict[str, Any]:
-    """Return the arguments that finish a crumb: its id, token, agent and force."""
     who = input.forcing(context, cupboard, ask.force)
-    id = await input.id_of(cupboard, "crumbs", ask.id)
-    return {"crumb": id, "token": ask.token, "agent": who, "force": ask.force}
+    ids = [await input.id_of(cupboard, "crumbs", each) for each in (ask.id, *ask.more)]
+    if ask.token is not None and ask.more:
+        raise InputError("a token belongs to one crumb", hint="leave out --token", field="token")
+    with input.holder_hint(context, "crumb", how, ask.id):
+        made = await cupboard.finish(
+            ids, how, token=ask.token, agent=who, force=ask.force, reason=ask.message
+        )
+    return crumb_fields(made[0]) | {"others": [crumb_of(each) for each in made[1:]]}
 
 
 class Heartbeat(OneCrumb):

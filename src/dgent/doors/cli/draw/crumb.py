@@ -128,7 +128,7 @@ def draw_holder(found: answer.Held, paint: Paint) -> Lines:
 def draw_metadata(found: answer.MetadataEntry, paint: Paint) -> Lines:
     """Draw a metadata entry below its crumb."""
     about = f" about {found.property}" if found.property else ""
-    when = ago(found.created_at) if found.created_at else ""
+    when = f"{found.author}, " * bool(found.author) + (ago(found.created_at) if found.created_at else "")
     first, *rest = found.content.splitlines() or [""]
     head = f"  {paint(found.schema, fg='cyan')}{paint.dim(about + '  ' + when)}  {paint(first)}"
     return [head, *(f"    {paint(line)}" for line in rest)]
@@ -247,30 +247,15 @@ COLORS = {
 PLACED = frozenset(
     (
         *("id", "name", "state", "properties", "created_at", "updated_at"),
-        *("defer_until", "holder", "lease_until", "token", "seq"),
+        *("defer_until", "holder", "lease_until", "token", "seq", "short_id", "open_parents"),
     )
 )
 """Fields of a crumb that have a place of their own; any other is drawn like a property."""
-SHORTEST = 8  # letters of an id at least, where ids are cut
 
 
 def draw_state(word: str, paint: Paint) -> str:
     """Draw a state in its colour."""
     return paint(word, fg=COLORS.get(word, "white"))
-
-
-def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Return the shortest unique prefix of each id, of SHORTEST letters or more."""
-    ordered = sorted(set(ids))
-    out = {}
-    for place, id in enumerate(ordered):
-        near = [*ordered[max(place - 1, 0) : place], *ordered[place + 1 : place + 2]]
-        out[id] = id[: max(SHORTEST, *(_common(id, other) + 1 for other in near), 0)]
-    return out
-
-
-def _common(one: str, other: str) -> int:
-    return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
 
 
 def _texts(properties: dict[str, Any]) -> dict[str, str]:
@@ -292,7 +277,7 @@ def _value(value: Any) -> str:
 
 def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
     """Draw one crumb."""
-    lines = [f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"]
+    lines = [f"{paint(found.handle, fg='yellow', bold=True)}  {draw_standing(found, paint)}"]
     lines[0] += f"  {paint.bold(found.name)}"
     if found.holder and found.state == "taken":
         text = f"taken by {found.holder}"
@@ -304,13 +289,32 @@ def draw_crumb(found: answer.Crumb, paint: Paint) -> Lines:
     return lines + draw_values(others | found.properties, paint)
 
 
+def draw_added(found: answer.Added, paint: Paint) -> Lines:
+    """Draw new crumbs, a line each."""
+    return [draw_neighbour(each, paint) for each in found.items]
+
+
+def draw_finished(found: answer.Finished, paint: Paint) -> Lines:
+    """Draw a crumb, and a line for each of those that were changed with it."""
+    return [*draw_crumb(found, paint), *(draw_neighbour(each, paint) for each in found.others)]
+
+
+def draw_duplicates(found: answer.Duplicates, paint: Paint) -> Lines:
+    """Draw groups of crumbs with nearly the same names, a line between them."""
+    if not found.groups:
+        return [paint.dim("no two crumbs have nearly the same name")]
+    groups = [[draw_neighbour(each, paint) for each in group] for group in found.groups]
+    lines = [line for group in groups for line in (*group, "")]
+    return [*lines, paint.dim("`dgent drop ID`, or `dgent crumb set ID --duplicate-of OTHER`")]
+
+
 def draw_drop(found: answer.Dropped, paint: Paint) -> Lines:
     """Draw a dropped crumb, and the crumbs that still wait for it."""
-    lines = draw_crumb(found, paint)
+    lines = draw_finished(found, paint)
     for other in found.waiting:
         lines.append(f"  {paint('still waits for it:', fg='yellow')} {draw_neighbour(other, paint)}")
     if found.waiting:
-        lines.append(paint.dim("  drop those too, or remove the link with `dgent link delete`"))
+        lines.append(paint.dim("  drop those too, or `dgent link remove child_of THAT THIS`"))
     return lines
 
 
@@ -330,11 +334,23 @@ def draw_whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
     for label, others in (
         ("on the trail", [found.trail] if found.trail else []),
         ("came from", [found.origin] if found.origin else []),
+        ("part of", found.part_of),
         ("after", found.parents),
         ("before", found.children),
+        ("related to", found.related),
+        ("discovered from", found.discovered_from),
+        ("led to", found.led_to),
+        ("duplicate of", found.duplicate_of),
+        ("has a duplicate", found.duplicates),
+        ("supersedes", found.supersedes),
+        ("superseded by", found.superseded_by),
     ):
         for other in others:
             lines.append(f"  {paint.dim(label)} {draw_neighbour(other, paint)}")
+    if found.parts:
+        done = sum(each.state == "pebble" for each in found.parts)
+        lines.append(paint.dim(f"  {done} of {many(len(found.parts), 'part')} done"))
+        lines += [f"    {draw_neighbour(each, paint)}" for each in found.parts]
     if found.state not in ("pebble", "dust"):
         lead = "can be taken" if found.ready else "cannot be taken now"
         lines.append(f"  {paint.dim(lead + ':')} {paint('; '.join(found.reasons))}")
@@ -343,8 +359,16 @@ def draw_whole_crumb(found: answer.WholeCrumb, paint: Paint) -> Lines:
     return lines
 
 
-def draw_neighbour(found: answer.Neighbour, paint: Paint) -> str:
-    return f"{paint(found.id, fg='yellow')} {draw_state(found.state, paint)} {paint(found.name)}"
+def draw_neighbour(found: answer.Neighbour | answer.Crumb, paint: Paint) -> str:
+    """Draw a crumb or trail in one line."""
+    return f"{paint(found.handle, fg='yellow')}  {draw_standing(found, paint)}  {paint(found.name)}"
+
+
+def draw_standing(found: answer.Neighbour | answer.Crumb, paint: Paint) -> str:
+    """Draw the state of a crumb or trail; a ready crumb that waits for others is blocked."""
+    if found.state == "ready" and getattr(found, "open_parents", None):
+        return paint("blocked", fg="magenta")
+    return draw_state(found.state, paint)
 
 
 def draw_crumbs(found: Any, paint: Paint) -> Lines:
@@ -357,8 +381,8 @@ def draw_crumbs(found: Any, paint: Paint) -> Lines:
 def _crumb_table(items: list[Any], paint: Paint) -> Lines:
     rows = [
         [
-            paint(each.id, fg="yellow"),
-            draw_state(each.state, paint),
+            paint(each.handle, fg="yellow"),
+            draw_standing(each, paint),
             paint(each.properties.get("priority") or "-"),
             paint(each.properties.get("type") or "-"),
             paint.dim(ago(each.created_at) if each.created_at else ""),
@@ -378,7 +402,7 @@ def draw_queue(found: answer.Queue, paint: Paint) -> Lines:
         return _crumb_table(found.items, paint)
     lines: Lines = []
     for each in found.items:
-        lines.append(f"{paint(each.id, fg='yellow')}  {draw_state(each.state, paint)}  {paint(each.name)}")
+        lines.append(draw_neighbour(each, paint))
         lines += [f"    {paint.dim(reason)}" for reason in each.reasons]
     return lines
 
@@ -408,9 +432,8 @@ def draw_board(found: answer.Board, paint: Paint) -> Lines:
     columns = [column for column in found.columns if column.count]
     if not columns:
         return [paint.dim("no crumbs")]
-    names = shorten_ids([each.id for column in columns for each in column.crumbs])
     room = max((paint.width - 2 * (len(columns) - 1)) // len(columns), 12)
-    cells = [_draw_column(column, names, room, paint) for column in columns]
+    cells = [_draw_column(column, room, paint) for column in columns]
     lines = []
     for row in range(max(map(len, cells))):
         parts = [cell[row] if row < len(cell) else "" for cell in cells]
@@ -418,12 +441,12 @@ def draw_board(found: answer.Board, paint: Paint) -> Lines:
     return lines
 
 
-def _draw_column(column: answer.Column, names: dict[str, str], room: int, paint: Paint) -> Lines:
+def _draw_column(column: answer.Column, room: int, paint: Paint) -> Lines:
     color = COLORS[column.state]
     lines = [paint(fit(f"{column.state} ({column.count})", room), fg=color, bold=True), "-" * room]
     for each in column.crumbs:
         lines.append(paint(fit(each.name, room)))
-        text = " ".join(filter(None, (names[each.id], each.properties.get("priority"), each.holder)))
+        text = " ".join(filter(None, (each.handle, each.properties.get("priority"), each.holder)))
         lines.append(paint.dim(fit(f"  {text}", room)))
     if column.count > len(column.crumbs):
         lines.append(paint.dim(fit(f"and {column.count - len(column.crumbs)} more", room)))
@@ -449,7 +472,7 @@ def draw_work(found: answer.Work | None, paint: Paint) -> Lines:
 
 def draw_trail(found: answer.TrailInfo, paint: Paint) -> Lines:
     """Draw one trail."""
-    head = f"{paint(found.id, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"
+    head = f"{paint(found.handle, fg='yellow', bold=True)}  {draw_state(found.state, paint)}"
     lines = [f"{head}  {paint.bold(found.name)}"]
     for label in ("goal", "reason", "lesson"):
         if said := getattr(found, label):
@@ -463,7 +486,7 @@ def draw_trails(found: Items[answer.TrailInfo], paint: Paint) -> Lines:
         return [paint.dim("no trails")]
     rows = [
         [
-            paint(each.id, fg="yellow"),
+            paint(each.handle, fg="yellow"),
             draw_state(each.state, paint),
             paint.dim(ago(each.created_at) if each.created_at else ""),
             paint(cut(each.name, 60)),
@@ -490,7 +513,7 @@ def draw_whole_trail(found: answer.WholeTrail, paint: Paint) -> Lines:
 
 def draw_tree(members: list[answer.TrailCrumb], paint: Paint) -> Lines:
     """Draw crumbs below their parents; one with several parents is below the first."""
-    names = shorten_ids([each.id for each in members])
+    names = {each.id: each.handle for each in members}
     above = {each.id: next((id for id in each.parents if id in names), "") for each in members}
     for each in members:
         _untie(each.id, above)
