@@ -344,9 +344,10 @@ async def prepare(connection: Any, name: str) -> bytes:
 
 async def read_number(connection: Any, name: str) -> int | None:
     """Return the format of the tables, None when there are none; FormatTooNew for a newer one."""
+    # As text[]: asyncpg knows that type, and would ask the server for a description of name[].
     there = await connection.fetchval(
         "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = $1 AND c.relname = ANY ($2)",
+        " WHERE n.nspname = $1 AND c.relname = ANY ($2::text[])",
         name,
         ["meta", "clock"],
     )
