@@ -79,7 +79,7 @@ class Ranking:
     def _weigh(self, place: int, found: Sequence[Postings], total: int, near: int) -> _Word:
         rarity = idf(total, sum(len(some.keys) for some in found))
         if near:
-            having = bytes(value & near == near for value in _BYTES)
+            having = _having(near)
             chosen = (some.select(some.near.translate(having)) for some in found)
             found = [some for some in chosen if some.keys]
         best = (saturate(_find_most(some.counts), self._norm[_find_least(some.sizes)]) for some in found)
@@ -278,6 +278,12 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
                 more = map(shifted.__getitem__, compress(counts, here))
                 found.update(zip(having, map(add, before, more), strict=True))
     return found
+
+
+@lru_cache(maxsize=256)
+def _having(near: int) -> bytes:
+    """Return for each byte of neighbours 1 if it has some bits, else 0."""
+    return bytes(value & near == near for value in _BYTES)
 
 
 @lru_cache(maxsize=128)

@@ -95,7 +95,7 @@ class EmbeddedBackend(KernelBackend):
     ) -> SearchPage:
         """Return the matching records that have some of the words; few are looked for on this thread."""
         short = limit <= INLINE_ROWS and as_of is None and not own
-        if short and not wanted.phrases and not query.narrows:
+        if short and not query.narrows:
 
             def work(reading: Reading) -> SearchPage | None:
                 try:

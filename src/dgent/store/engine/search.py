@@ -36,6 +36,7 @@ MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, 
 _MOST_KEPT = 4 * MANY_WAITING
 _SHORT_WAITING = 64  # a short search looks at fewer records, and reads at most so many pages
 _SHORT_PAGES = 24
+_SHORT_ROWS = 96  # looks for phrases in so many texts
 _SHIFTED = tuple(count << 8 for count in range(256))
 _ROWS = 256  # that are read at once
 _FEW_ROWS = 32  # that are read at first, if some of them may lack a phrase
@@ -292,6 +293,8 @@ class TextSearch:
             best = ranking.find_best(few)
             start = done
             while start < len(best):
+                if self._short and start >= _SHORT_ROWS:
+                    raise TooLong
                 some = best[start : start + rows]
                 start, rows = start + rows, min(2 * rows, _ROWS)
                 datums = self.load([each.record_key for each in some])
