@@ -261,3 +261,12 @@ def test_an_answer_is_never_longer_than_its_bound() -> None:
     answer = report(Odd([{"text": "t" * 5000}] * 100, {"x": ["y"] * 1000}), AnswerPart(), str)
     assert len(json.dumps(answer)) < MOST_ANSWER and "cut" in answer["message"]
     assert "go on with offset=50" in answer["message"] and len(answer["data"]["more"]["x"]) == 200
+
+
+async def test_what_nobody_declared_is_found_by_the_tool() -> None:
+    async with dgent.open("memory:", author="scout") as u:
+        await u.remember({"action": "ship it"})
+        await u.put(dgent.Datum("deed", data={"action": "ship two"}, schema="deed", schema_version=1))
+        box = Toolbox(u, tools=("find",))
+        answer = await box.call("find", {"words": "ships"})
+        assert answer["ok"] and len(answer["data"]["items"]) == 2
