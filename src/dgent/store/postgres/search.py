@@ -76,7 +76,7 @@ class SearchReading(PostgresReading):
     def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs, kept: WaitingRows) -> None:
         super().__init__(None, texts, catalogs)
         self._fetch, self._kept = fetch, kept
-        self.seq = 0
+        self.seq = self._at = 0
         self._walking = ""  # the statement of walks, if there were any
         self._no_index: set[IndexName] = set()
         self._pages: dict[Range, list[tuple[bytes, int, bytes]]] = {}
@@ -126,7 +126,7 @@ class SearchReading(PostgresReading):
             elif kind == _INDEX:
                 known[missing[number - 1]] = values[0]
             else:
-                self.seq, version = values[0], values[1]
+                self.seq, version, self._at, _ = values
                 if version != self.catalog.version:
                     raise _NotQuick
         self._no_index = set(missing)
@@ -148,7 +148,7 @@ class SearchReading(PostgresReading):
         """Do nothing: the first statement has compared the catalogs."""
 
     def newest(self) -> tuple[int, int]:
-        return self.seq, 0
+        return self.seq, self._at
 
     def name(self, number: int) -> str:
         found = self.catalog.names.get(number)
