@@ -126,8 +126,8 @@ async def test_lessons(cupboard: Cupboard) -> None:
         await cupboard.abandon(trail, reason=f"{name} was not it", lesson=lesson)
     async with cupboard.explore("redis again") as kept:
         kept.lesson = "it works"
-    assert [t.name for t in await cupboard.lessons()] == ["files", "sqlite", "redis"]
-    assert [t.name for t in await cupboard.lessons("CACHE")] == ["files", "sqlite", "redis"]
+    assert [t.name for t in await cupboard.lessons()] == ["sqlite", "redis"]
+    assert [t.name for t in await cupboard.lessons("CACHE")] == ["sqlite", "redis"]
     assert [t.name for t in await cupboard.lessons("memory redis")] == ["redis"]
-    assert [t.name for t in await cupboard.lessons(limit=1)] == ["files"]
+    assert [t.name for t in await cupboard.lessons(limit=1)] == ["sqlite"]
     assert await cupboard.lessons("nothing of the kind") == []

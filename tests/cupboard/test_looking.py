@@ -27,6 +27,9 @@ async def test_a_store_without_a_cupboard_stays_so(cupboard: Cupboard) -> None:
         "epic",
         "bug",
         "chore",
+        "feature",
+        "spike",
+        "decision",
     ]
     assert [each.name for each in await cupboard.schemas.fetch()] == ["attachments", "comments"]
     priority = (await cupboard.properties.fetch(name="priority"))[0]
@@ -49,7 +52,7 @@ async def test_what_was_read_before_the_first_change_is_what_is_written(cupboard
     await cupboard.properties.set(labels.id, labels)
     assert {each.id: each.name for each in await cupboard.properties.fetch()} == before
     assert (await cupboard.properties.get(labels.id)).description == "Tags."
-    assert len(await cupboard.categories.fetch()) == 9
+    assert len(await cupboard.categories.fetch()) == 12
 
 
 async def test_definitions_are_those_of_now(cupboard: Cupboard) -> None:

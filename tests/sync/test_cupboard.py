@@ -73,7 +73,7 @@ def test_a_table_by_its_name_is_the_shortcut(cupboard: Cupboard, name: str) -> N
     assert isinstance(table, blocking.Table)
     assert table.name == name
     cupboard.add("a")
-    there = {"crumbs": 1, "properties": 5, "categories": 9, "schemas": 2}
+    there = {"crumbs": 1, "properties": 5, "categories": 12, "schemas": 2}
     assert len(table.fetch()) == there.get(name, 0)
 
 
