@@ -155,7 +155,7 @@ async def test_forgotten_words_are_in_no_file(
     await u.forget("n0007", "waits")
     assert await found(u, "xyzzysecret plughsecret*", k=5) == []
     if engine.name in ("sqlite", "jsonl"):
-        files = [path for path in store_path.parent.rglob("*") if path.is_file()]
+        files = [path for path in store_path.rglob("*") if path.is_file()]
         held = b"".join(path.read_bytes() for path in files)
         assert files
         assert b"n0008" in held
