@@ -2,6 +2,7 @@
 
 DgentError                      code, hint, retryable, details
 ├── InputError (ValueError)     what the caller gave is wrong; nothing was stored
+│   ├── Ambiguous               several things have this name; the candidates are listed
 │   ├── SchemaError             a contract, a migration step or a declaration is wrong
 │   └── QueryError              an unknown operator, a malformed path, a bad limit
 │       └── CursorInvalid       a cursor of another query or another store
@@ -92,6 +93,12 @@ class CursorInvalid(QueryError):
 
     code = "cursor"
     hint = "start the query again without a cursor"
+
+
+class Ambiguous(InputError):
+    """Several things have this name, or an id that begins so; `details["candidates"]` are their ids."""
+
+    code = "ambiguous"
 
 
 class NotFound(DgentError, KeyError):

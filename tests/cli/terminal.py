@@ -94,7 +94,7 @@ class Terminal:
 
 
 def on_a_terminal(
-    words: list[str], answer: bytes = b"", size: tuple[int, int] = (24, 100)
+    words: list[str], answer: bytes = b"", size: tuple[int, int] = (24, 100), pager: str = "cat"
 ) -> tuple[int, str]:
     """Run `dgent` on a terminal of its own and answer what it asks."""
     parent, child = pty.openpty()
@@ -105,7 +105,7 @@ def on_a_terminal(
         stdin=child,
         stdout=child,
         stderr=child,
-        env={**env, "TERM": "xterm", "PAGER": "cat"},
+        env={**env, "TERM": "xterm", "PAGER": pager},
     )
     os.close(child)
     if answer:

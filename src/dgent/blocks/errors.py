@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgent.errors import Conflict, Corrupt, Denied, DgentError, InputError, NotFound, Unavailable
+from dgent.errors import Ambiguous, Conflict, Corrupt, Denied, DgentError, InputError, NotFound, Unavailable
 from dgent.universe.universe import Universe
 
 
@@ -46,7 +46,7 @@ class LabelTaken(Conflict):
     hint = "choose another label, or delete or rename the other block"
 
 
-class LabelAmbiguous(InputError):
+class LabelAmbiguous(Ambiguous):
     """Several agents have shared a block with this label."""
 
     code = "label_ambiguous"

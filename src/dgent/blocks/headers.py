@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +29,7 @@ from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION, least_permission
 from dgent.blocks.record import BLOCK, BlockRecord, version_id
 from dgent.errors import DgentError, InputError, VersionConflict
 from dgent.model.query import Query
+from dgent.system.near import ask, find_near
 from dgent.universe.transaction import Transaction
 
 NEAR = 200  # newest blocks of an agent whose labels are compared with an unknown one
@@ -82,9 +82,8 @@ async def missing_error(permissions: AgentPermissions, label: str, owner: str | 
     agent, universe = permissions.agent, permissions.universe
     seen = await permissions.actor.find_visible(universe, limit=NEAR)
     labels = [each.header.value.label for each in seen if owner in (None, each.header.value.owner)]
-    near = difflib.get_close_matches(label, labels, 3)
     whose = f"{owner} shares no" if owner not in (None, agent) else f"{agent} has no"
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`list(shared=True)` shows them"
+    hint = ask(map(repr, find_near(label, labels))) or "`list(shared=True)` shows them"
     return missing(universe, errors.BlockNotFound(f"{whose} block {label!r}", hint=hint, label=label))
 
 

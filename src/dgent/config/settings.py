@@ -465,10 +465,9 @@ def _quote(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
-    import difflib
+    from dgent.system.near import ask, find_near
 
-    near = difflib.get_close_matches(name[:100].lower(), KEYS, 1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KEYS)}"
+    return ask(map(repr, find_near(name, KEYS, 1))) or f"known are {', '.join(KEYS)}"
 
 
 # -- changing a setting -------------------------------------------------------------------

@@ -79,7 +79,8 @@ class CupboardRoom(Room):
             return [Finding("ok", "cupboard", "everything is as its rules say")]
         more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
         texts = "; ".join(each.text for each in found[:NAMED])
-        message = f"{len(found)} things are not as its rules say: {texts}{more}"
+        count = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
+        message = f"{count} not as its rules say: {texts}{more}"
         return [Finding("problem", "cupboard", message, HINT)]
 
     def merge_rules(self) -> Rules:

@@ -14,6 +14,7 @@ from dgent.errors import InputError, QueryError
 from dgent.model import order
 from dgent.model.contract.scalar import align, is_exact
 from dgent.model.path import MISSING, Path, parse, read, text
+from dgent.system.near import nearest
 
 MAX_CHOICES = 1000
 MAX_DEPTH = 16
@@ -175,7 +176,7 @@ class WhereParser:
         if self.count > MAX_CONDITIONS:
             raise refusal("where", f"has more than {MAX_CONDITIONS} conditions")
         if op not in _CHECKS:
-            known = "known are " + " ".join(_CHECKS)
+            known = f"{nearest(op, _CHECKS)} known are {' '.join(_CHECKS)}".strip()
             raise refusal("where", f"has the unknown operator {op} at {text(path)}", known)
         return Condition(path, op, _operand(path, op, value))
 

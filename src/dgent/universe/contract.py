@@ -28,6 +28,7 @@ from dgent.search.record import CREATED
 from dgent.search.words import TOKENIZER
 from dgent.store.backend import AsOf, Declaration, Page, Shaped
 from dgent.store.engine.row import DATA, SCHEMA_VERSION
+from dgent.system.near import ask, find_near
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -137,13 +138,10 @@ class Contracts:
         """Return the name of the schema that a text names; None if it is words. NotFound for a slip."""
         if text in self._by_name:
             return text
-        import difflib  # only words and mistakes need it
-
-        near = difflib.get_close_matches(text, self._by_name, 3, 0.85)
+        near = ask(map(repr, find_near(text, self._by_name, 3, 0.85)))
         if near:
             raise NotFound(
-                f"no schema {text!r} is registered here",
-                hint=f"did you mean {' or '.join(map(repr, near))}? `u.search({text!r})` looks for words",
+                f"no schema {text!r} is registered here", hint=f"{near} `u.search({text!r})` looks for words"
             )
         return None
 

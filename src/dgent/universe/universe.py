@@ -171,8 +171,11 @@ class Universe:
         return twin
 
     def _check(self) -> None:
-        if self._life.loop is None or self._life.closed:
-            raise Closed("this universe is not open", hint="use `async with dgent.open(...) as u`")
+        if self._life.closed:
+            raise Closed("this universe is closed", hint="open it again: `async with dgent.open(...) as u`")
+        if self._life.loop is None:
+            hint = "use `async with dgent.open(...) as u`, or `u = await dgent.open(...)`"
+            raise Closed("this universe was never opened: dgent.open was not awaited", hint=hint)
         if asyncio.get_running_loop() is not self._life.loop:
             raise Closed(
                 "this universe belongs to another event loop", hint="open one in this loop, or use dgent.sync"
@@ -321,10 +324,15 @@ class Universe:
             parent = parent_id
         usual = schema is None and id is None and author is None and source is None and parent is None
         if usual and created_at is None and key is None and not content:
-            op = write.fresh_op(self.contracts, value, tags, self.author, expect)
+            try:
+                op = write.fresh_op(self.contracts, value, tags, self.author, expect)
+            except Exception:
+                self._check()  # a handle that is not open is named before anything else
+                raise
             if op is not None:
                 stored = await self._put(op, None, note)
                 return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
+        self._check()
         datum, settled = write.new_datum(
             self.contracts,
             value,
@@ -347,7 +355,11 @@ class Universe:
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
-        op, value = write.store_op(self.contracts, thing, expect)
+        try:
+            op, value = write.store_op(self.contracts, thing, expect)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
         stored = await self._put(op, key, note)
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
@@ -360,7 +372,11 @@ class Universe:
 
         Raises VersionConflict if the record was changed since the crystal was read; `expect=None` overwrites.
         """
-        op, value = write.update_op(self.contracts, crystal, fields, expect)
+        try:
+            op, value = write.update_op(self.contracts, crystal, fields, expect)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
         try:
             stored = await self._put(op, None, None)
         except VersionConflict as error:
@@ -372,7 +388,12 @@ class Universe:
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
         """Store a datum as it is; returns it with its rev and seq."""
-        return await self._put(write.put_op(self.contracts, datum, expect), key, note)
+        try:
+            op = write.put_op(self.contracts, datum, expect)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
+        return await self._put(op, key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
         # As `commit` does, without another coroutine: single records are written all day.
@@ -394,6 +415,7 @@ class Universe:
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
     ) -> builtins.list[Datum]:
         """Store many datums in one commit: all or none."""
+        self._check()
         if not isinstance(datums, Iterable):
             raise InputError(f"put_many takes datums, not {type(datums).__name__}", field="datums")
         many = builtins.list(datums)
@@ -408,6 +430,7 @@ class Universe:
         self, id: str, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> bool:
         """Delete a record; False when there was none. Its history stays until `forget`."""
+        self._check()
         done = await self.commit((Delete(ids.check_id(id), expect),), key=key, note=note)
         return bool(done.written) and done.written[0].changed
 
@@ -489,13 +512,23 @@ class Universe:
 
         A record that cannot become a value comes back raw with the reason.
         """
-        return (await self.page(query_of(query, filters), as_of=as_of, raw=raw, partial=partial)).items
+        try:
+            wanted = query_of(query, filters)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
+        return (await self.page(wanted, as_of=as_of, raw=raw, partial=partial)).items
 
     async def page(
         self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> Page:
         """Return matching records with a cursor for the next page; a `partial` one says so."""
-        page = await self._page(check_query(query), as_of, partial)
+        try:
+            check_query(query)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
+        page = await self._page(query, as_of, partial)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further, partial=page.partial)
 
@@ -507,13 +540,18 @@ class Universe:
         A text is the name of a schema, or words to search for: then the records that fit best come first.
         """
         if isinstance(query, str):
+            self._check()
             schema = self.contracts.match_name(query)
             if schema is None and as_of is None:
                 wanted = query_of(None, filters)
                 hits = await self.search_among(None, query, wanted, min(wanted.limit or MAX_K, MAX_K))
                 return self.contracts.pick_crystals(hit.record for hit in hits)
             query, filters = None, {**filters, "schema": schema or query}
-        wanted = query_of(query, filters)
+        try:
+            wanted = query_of(query, filters)
+        except Exception:
+            self._check()  # a handle that is not open is named before anything else
+            raise
         doubts = None if wanted.where is None else Doubts(self.contracts, wanted)
         found = self.contracts.lenient_all(await self._page(wanted, as_of, partial, doubts))
         if doubts is not None:
@@ -543,6 +581,7 @@ class Universe:
         Any text is a search: `"…"` is a phrase, `word*` the beginning of a word. With an embedder and
         embedded texts they may also fit in meaning; `mode="text"` or `"meaning"` asks for one alone.
         """
+        self._check()
         wanted = self.contracts.check(query_of(query, filters))
         return await self.search_among(None, text, wanted, search.check_k(k), as_of, partial, mode)
 
@@ -661,6 +700,7 @@ class Universe:
         partial: bool = False,
     ) -> builtins.list[Datum]:
         """Return raw records, newest first, whose id has a prefix and that were created after a time."""
+        self._check()
         since = None if after is None else since_after(after)
         if since is None and after is not None:
             return []

@@ -19,6 +19,7 @@ TABLE: tuple[tuple[type[BaseException], Outcome], ...] = (
     # The first match counts, so the narrower classes come first.
     (errors.HistoryGone, Outcome(4, 410, -32002)),
     (errors.NotFound, Outcome(4, 404, -32002)),
+    (errors.Ambiguous, Outcome(12, 409, -32602)),
     (errors.InputError, Outcome(2, 400, -32602)),
     (errors.Conflict, Outcome(5, 409, -32009)),
     (errors.Denied, Outcome(6, 403, -32003)),

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dgent.errors import InputError, NotFound
+from dgent.system.near import nearest
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
 from dgent.verbs.caller import HERE, Caller, check
@@ -46,7 +47,7 @@ def verb_of(path: str) -> str:
     noun = id.partition(".")[0]
     there = [each for each in known if noun in NOUNS and each.startswith(f"{ROOT}.{noun}.")] or known
     # Without the root, which makes any two paths alike.
-    near = registry.nearest(id, MODULES).replace("did you mean ", f"did you mean {ROOT}.")
+    near = nearest(id, MODULES).replace("did you mean ", f"did you mean {ROOT}.")
     listed = near or "there is " + ", ".join(there)
     raise NotFound(f"there is no path {path!r}", hint=listed, path=path)
 

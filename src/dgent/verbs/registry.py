@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dgent.errors import DgentError, InputError, NotFound
+from dgent.system.near import nearest
 from dgent.verbs import caller as callers
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
@@ -125,14 +126,6 @@ def find(id: str) -> Verb:
         raise NotFound(f"there is no verb {id!r}", hint=nearest(id, MODULES))
     import_module(MODULES[id])
     return _verbs[id]
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the most similar known word; empty when none is similar."""
-    import difflib  # only a mistake needs it
-
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {near[0]}?" if near else ""
 
 
 def every() -> list[Verb]:

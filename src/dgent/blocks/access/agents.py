@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from dgent.blocks.record import (
 from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.system.near import ask, find_near
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -263,9 +263,8 @@ async def _list_members(reader: Reader, group: str) -> list[Crystal[MemberRecord
 
 
 def _unknown_error(noun: str, name: str, names: list[str]) -> errors.AgentNotFound:
-    packed = {each.casefold(): each for each in names}
-    near = [packed[each] for each in difflib.get_close_matches(name.casefold(), packed, NEAR, 0.5)]
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"create it with {noun}s.create"
+    near = find_near(name, names, NEAR, 0.5)
+    hint = ask(map(repr, near)) or f"create it with {noun}s.create"
     return errors.AgentNotFound(f"the {noun} {name!r} does not exist", hint=hint, name=name, near=near)
 
 

@@ -119,6 +119,14 @@ def _looks(verb: Verb) -> list[click.Option]:
     return [side_by_side()] if verb.id in ("data.diff", "block.diff") else []
 
 
+_EFFECTS = {
+    "read": "Only reads.",
+    "append": "Adds, and changes nothing that is there.",
+    "write": "Changes what is stored.",
+    "destroy": "Cannot be undone, so it asks first; --yes agrees.",
+}
+
+
 def _help(verb: Verb, fields: list[CommandField]) -> str:
     places = [field for field in fields if field.place]
     lines = [verb.help]
@@ -126,7 +134,7 @@ def _help(verb: Verb, fields: list[CommandField]) -> str:
         width = max(len(field.name) for field in places) + 2
         lines += ["", "\b"]
         lines += [f"{field.name.upper().replace('_', '-'):{width}}{field.help}" for field in places]
-    lines += ["", f"The verb {verb.id}; its effect: {verb.effect}."]
+    lines += ["", f"{_EFFECTS[verb.effect]} Programs call it by the path self.{verb.id}."]
     return "\n".join(lines)
 
 

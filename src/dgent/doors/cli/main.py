@@ -57,14 +57,9 @@ class Tree(click.Group):
         name = args[0]
         found = self.get_command(ctx, name)
         if found is None:
-            from dgent.verbs.registry import nearest
+            from dgent.verbs.near import find_command
 
-            hint = nearest(name, self.list_commands(ctx))
-            if not hint and self.noun is None:
-                # The user may know the verb and not its noun.
-                verbs = {id.partition(".")[2]: id.replace(".", " ") for id in reversed(MODULES)}
-                words = [name] if name in verbs else verbs
-                hint = next((f"did you mean {verbs[word]}?" for word in words if nearest(name, [word])), "")
+            hint = find_command(name, self.noun)
             raise click.UsageError(f"there is no command {name!r}" + (f"; {hint}" if hint else ""), ctx)
         return name, found, args[1:]  # built once, which the group itself would not do
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import datetime
 from importlib import import_module
@@ -33,6 +34,9 @@ def show(
     paint = Paint(color, sided=chosen.side_by_side, terminal=terminal)
     lines = draw(found, paint, kind)
     if page and terminal and not err and _needs_pager(settings.pager, len(lines)):
+        # Otherwise less shows the codes of colours instead of colours.
+        flags = os.environ.get("LESS", "")
+        os.environ["LESS"] = flags if "R" in flags.upper() else f"{flags}R"
         click.echo_via_pager("\n".join(lines) + "\n", color=paint.color)
     elif lines:
         click.echo("\n".join(lines), err=err, color=paint.color)

@@ -17,6 +17,7 @@ from dgent import clock
 # Characters that move the cursor, hide text or turn its direction: escaped, never sent.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _STYLED = re.compile("\x1b\\[[0-9;]*m")
+ENDLESS = 1_000_000
 _STEPS = ((60, 1, "second"), (3600, 60, "minute"), (86400, 3600, "hour"), (86400 * 30, 86400, "day"))
 
 
@@ -43,7 +44,9 @@ class Paint:
 
     @cached_property
     def width(self) -> int:
-        """Return the columns there are to draw in."""
+        """Return the columns there are to draw in; a pipe has no end, unless COLUMNS gives it one."""
+        if self._width is None and not self.terminal and not os.environ.get("COLUMNS"):
+            return ENDLESS
         return self._width or terminal_size().columns
 
     def __call__(self, text: object, **style: Any) -> str:
@@ -130,20 +133,41 @@ def fit(text: str, exactly: int) -> str:
 
 
 def table(paint: Paint, heads: Sequence[str], rows: Sequence[Sequence[str]], last: int = 0) -> list[str]:
-    """Format rows in columns; the one numbered `last` from the end shrinks to fit the width."""
+    """Format rows in columns that fit the width: ids shrink first, then other wide ones.
+
+    The column numbered `last` from the end, which has the name or the text, shrinks when all others have.
+    """
     if not rows:
         return []
     widths = [max(width(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
     flexible = len(heads) - 1 - last
-    room = paint.width - sum(widths) + widths[flexible] - 2 * (len(heads) - 1)
-    widths[flexible] = min(widths[flexible], max(room, 12))
-    lines = [_line([paint.dim(head) for head in heads], widths, flexible)]
-    return lines + [_line(row, widths, flexible) for row in rows]
+    ids = [place for place, head in enumerate(heads) if head in IDS and place != flexible]
+    others = [place for place in range(len(heads)) if place != flexible and place not in ids]
+    order = [*((place, SHORT_ID) for place in ids), *((place, NARROW) for place in others), (flexible, 12)]
+    over = sum(widths) + 2 * (len(heads) - 1) - paint.width
+    for place, least in order:
+        shrunk = max(min(widths[place], least), widths[place] - max(over, 0))
+        over -= widths[place] - shrunk
+        widths[place] = shrunk
+    return [_line([paint.dim(head) for head in heads], widths), *(_line(row, widths) for row in rows)]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], flexible: int) -> str:
-    parts = []
-    for place, (cell, most) in enumerate(zip(cells, widths, strict=True)):
-        shown = cut(cell, most) if place == flexible and width(cell) > most else cell
-        parts.append(shown + " " * (most - width(shown)))
-    return "  ".join(parts).rstrip()
+IDS = ("id", "from", "to", "crumb", "commit")
+SHORT_ID, NARROW = 11, 18  # the least that ids and other columns are shortened to
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    parts = [_cut_styled(cell, most) for cell, most in zip(cells, widths, strict=True)]
+    return "  ".join(
+        part + " " * (most - width(part)) for part, most in zip(parts, widths, strict=True)
+    ).rstrip()
+
+
+def _cut_styled(text: str, most: int) -> str:
+    """Shorten a text that may have one style, which ends where it ends."""
+    if width(text) <= most:
+        return text
+    plain = _STYLED.sub("", text)
+    styles = _STYLED.findall(text)
+    shown = cut(plain, most)
+    return f"{styles[0]}{shown}{styles[-1]}" if len(styles) > 1 and text.startswith(styles[0]) else shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -13,6 +12,7 @@ import msgspec
 from dgent.doors.tools.answer import AnswerPart
 from dgent.doors.tools.catalog import GROUPS, VerbUse
 from dgent.errors import InputError
+from dgent.system.near import ask, find_near
 from dgent.verbs import registry
 from dgent.verbs.field import VerbField, fields_of
 
@@ -146,8 +146,8 @@ def read_arguments(arguments: object) -> Mapping[str, Any]:
 def suggest(word: object, known: Iterable[str]) -> str:
     """Return a hint with the known words that are near one, or with all of them."""
     words = list(known)
-    near = difflib.get_close_matches(word[:80], words, 3, 0.7) if isinstance(word, str) else []
-    return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(words)}"
+    near = find_near(word, words, 3, 0.7) if isinstance(word, str) else []
+    return ask(near) or f"use one of {', '.join(words)}"
 
 
 def describe(value: object) -> str:

@@ -56,6 +56,7 @@ from dgent.model.contract.record import (
     resolve_hints,
     substitute,
 )
+from dgent.system.near import ask, find_near
 
 T = TypeVar("T")
 _SCALARS = (str, int, float, bool, NoneType, bytes, datetime, date, time, timedelta, UUID, Decimal)
@@ -373,10 +374,8 @@ class CompiledContract(Generic[T]):
         """Return a value with some fields changed; InputError names those that the contract does not have."""
         unknown = [] if self.open else sorted(changes.keys() - self.fields.keys())
         if unknown:
-            import difflib  # only a mistake needs it
-
-            near = [name for word in unknown for name in difflib.get_close_matches(word, self.fields, 1)]
-            hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(self.fields)}"
+            near = [name for word in unknown for name in find_near(word, self.fields, 1)]
+            hint = ask(near) or f"it has {', '.join(self.fields)}"
             raise InputError(f"{self.label} has no field {', '.join(unknown)}", hint=hint, field=unknown[0])
         changed: T = codec.change_fields(value, changes)
         return changed

@@ -14,10 +14,11 @@ from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
 from dgent.errors import Denied, InputError
 from dgent.model.query import Query
+from dgent.system.near import nearest
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
-from dgent.verbs.registry import nearest, option
+from dgent.verbs.registry import option
 
 if TYPE_CHECKING:
     from dgent.cupboard import Crumb, Cupboard, Table

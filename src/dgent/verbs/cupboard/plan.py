@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 
 from dgent.errors import InputError
+from dgent.system.near import nearest
 from dgent.verbs.cupboard import input
-from dgent.verbs.registry import Ask, nearest, option
+from dgent.verbs.registry import Ask, option
 
 if TYPE_CHECKING:
     from dgent.cupboard import Cupboard

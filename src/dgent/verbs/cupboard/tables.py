@@ -17,12 +17,13 @@ from dgent.cupboard import Cupboard, Table, errors
 from dgent.cupboard.tables.entity import Propertied
 from dgent.cupboard.tables.filter import normalize_key
 from dgent.errors import Conflict, InputError, NotFound
+from dgent.system.near import nearest
 from dgent.verbs import parse
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, Items, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 Row: TypeAlias = dict[str, Any]
 TableName = Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dgent.cupboard import errors
 from dgent.cupboard.kind import TRAIL_STATES
 from dgent.errors import Conflict, InputError, NotFound
+from dgent.system.near import nearest
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
@@ -22,7 +23,7 @@ from dgent.verbs.cupboard.answer import (
     trail_fields,
     trail_of,
 )
-from dgent.verbs.registry import Ask, Items, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, Items, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Cupboard, Ended, Trail

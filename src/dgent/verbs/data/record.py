@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dgent.errors import Denied, InputError, NotFound, Unavailable, VersionConflict
+from dgent.errors import Ambiguous, Denied, InputError, NotFound, Unavailable, VersionConflict
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import SchemaStats
+from dgent.system.near import nearest
 from dgent.universe.universe import Universe
 from dgent.universe.upgrade import Upgraded
 from dgent.universe.write import keyed_id
@@ -29,11 +30,12 @@ from dgent.verbs.data.answer import (
     record_of,
 )
 from dgent.verbs.data.search import search_words
-from dgent.verbs.registry import Ask, NoInput, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
+NAMED = 5  # ids that are listed where one was meant
 LIST = "`dgent data list` shows what there is"
 All = Annotated[bool, option("also how crumbs, blocks and their parts are stored")]
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
@@ -149,11 +151,14 @@ async def find_record(u: Any, id: str, as_of: Any = None) -> Datum:
         return datum
     like: list[Any] = []
     if len(id) >= 4:
-        like = await u.query(prefix=id, limit=2, as_of=as_of, raw=True, partial=True)
+        like = await u.query(prefix=id, limit=NAMED + 1, as_of=as_of, raw=True, partial=True)
     if len(like) == 1:
         return like[0]  # type: ignore[no-any-return]
     if like:
-        raise NotFound(f"more than one id begins with {id!r}", hint="give more of it", id=id)
+        some = [each.id for each in like[:NAMED]]
+        more = ", …" if len(like) > NAMED else ""
+        message = f"more than one id begins with {id!r}: {', '.join(some)}{more}"
+        raise Ambiguous(message, hint="give more of it", id=id, candidates=some)
     if u.degraded is not None:
         raise Unavailable(
             f"{id!r} is not available locally: {u.degraded.reason}",

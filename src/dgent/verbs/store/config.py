@@ -10,8 +10,9 @@ import msgspec
 from dgent.config import settings as config
 from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
+from dgent.system.near import nearest
 from dgent.verbs.context import Context
-from dgent.verbs.registry import Ask, NoInput, argument, nearest, option, verb
+from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 
 Project = Annotated[bool, option("in the project's file instead of yours")]
 Key = Annotated[str, argument("the setting's name", complete="setting")]

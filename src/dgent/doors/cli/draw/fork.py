@@ -46,7 +46,7 @@ def draw_forks(found: Any, paint: Paint) -> Lines:
         ]
         for each in found.items
     ]
-    return table(paint, ("name", "of", "commit", "scope", "made", ""), rows) or [paint.dim("no forks")]
+    return table(paint, ("name", "of", "commit", "scope", "made", "problem"), rows) or [paint.dim("no forks")]
 
 
 def draw_distance(found: Any, paint: Paint) -> Lines:

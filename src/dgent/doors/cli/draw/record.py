@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgent.doors.cli.draw.crumb import draw_work
-from dgent.doors.cli.style import Paint, ago, cut, fit, size, table, width
+from dgent.doors.cli.style import SHORT_ID, Paint, ago, cut, fit, size, table, width
 from dgent.doors.cli.wire import as_text
 from dgent.verbs.registry import Items
 
@@ -57,8 +57,16 @@ def _other_committer(found: answer.Record) -> str:
 
 
 def _body(data: dict[str, Any], paint: Paint) -> Lines:
-    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
-    return [paint(line) for line in text.splitlines()]
+    """Draw data as JSON; texts of several lines follow as lines."""
+    long = {name: value for name, value in data.items() if isinstance(value, str) and "\n" in value.strip()}
+    rest = {name: value for name, value in data.items() if name not in long}
+    lines: Lines = []
+    if rest or not long:
+        text = msgspec.json.format(msgspec.json.encode(rest), indent=2).decode()
+        lines += [paint(line) for line in text.splitlines()]
+    for name, value in long.items():
+        lines += [paint.dim(f"{name}:"), *("  " + paint(line) for line in value.strip("\n").split("\n"))]
+    return lines
 
 
 def draw_records(found: answer.Records, paint: Paint) -> Lines:
@@ -73,7 +81,7 @@ def draw_records(found: answer.Records, paint: Paint) -> Lines:
             paint(each.schema or "-", fg="cyan"),
             paint.dim(ago(each.created_at)),
             paint(" ".join("#" + tag for tag in each.tags), fg="green"),
-            paint(cut(summarize(each), 200), **({"fg": "red"} if each.problem else {})),
+            paint(_one_line(summarize(each)), **({"fg": "red"} if each.problem else {})),
         ]
         for each in found.items
     ]
@@ -109,6 +117,10 @@ def _mark(text: str, marks: Sequence[tuple[int, int]], paint: Paint) -> str:
         parts += [paint(text[end:start]), paint(text[start:stop], fg="green", bold=True)]
         end = stop
     return "".join([*parts, paint(text[end:])])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def summarize(record: answer.Record) -> str:
@@ -176,9 +188,10 @@ def _draw_item(item: history.CommitItem, paint: Paint) -> str:
     """Draw one record that a commit changed, on one line."""
     sign, color = _OPS[item.op]
     record = item.record or item.before
-    parts = [f"  {paint(sign, fg=color)} {paint(item.id or 'a forgotten record')}"]
-    parts += [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
-    line = "  ".join(part for part in parts if part)
+    rest = [paint.dim(f"rev {item.rev}"), paint(item.schema or "", fg="cyan")]
+    room = paint.width - width("  ".join(rest)) - 30  # for a text behind it
+    name = cut(item.id or "a forgotten record", max(room, SHORT_ID))
+    line = "  ".join(part for part in (f"  {paint(sign, fg=color)} {paint(name)}", *rest) if part)
     text = "" if record is None else cut(summarize(record), max(paint.width - width(line) - 2, 20))
     return f"{line}  {paint(text)}" if text else line
 
@@ -214,7 +227,7 @@ def draw_versions(found: Items[history.RecordVersion], paint: Paint) -> Lines:
             paint.dim(each.seq),
             paint.dim(ago(each.at)),
             paint(each.author or "", fg="cyan"),
-            paint("deleted", fg="red") if each.record is None else paint(cut(summarize(each.record), 200)),
+            paint("deleted", fg="red") if each.record is None else paint(_one_line(summarize(each.record))),
         ]
         for each in found.items
     ]
@@ -251,7 +264,7 @@ def _without_remarks(lines: Lines) -> Lines:
 
 def _draw_columns(lines: Lines, paint: Paint) -> Lines:
     """Draw old lines on the left and new ones on the right; a changed line beside its new form."""
-    room = (paint.width - 3) // 2
+    room = (min(paint.width, 160) - 3) // 2
     pairs: list[tuple[str, str]] = []
     old: Lines = []
     new: Lines = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_entry
-from dgent.doors.cli.style import Paint, ago, many, size, table
+from dgent.doors.cli.style import ENDLESS, Paint, ago, many, size, table
 from dgent.doors.cli.wire import as_text
 
 if TYPE_CHECKING:
@@ -241,7 +241,8 @@ def draw_settings(found: Any, paint: Paint) -> Lines:
         [paint(each.name, fg="cyan"), paint(_value(each.value)), paint.dim(each.source)]
         for each in found.settings
     ]
-    lines = table(paint, ("setting", "value", "from"), rows, last=1)
+    whole = Paint(paint.color, ENDLESS)  # a URL that is cut cannot be copied
+    lines = table(whole, ("setting", "value", "from"), rows, last=1)
     lines += ["", *(f"{paint.dim(name):8}  {paint(place)}" for name, place in found.places.items())]
     return lines
 
@@ -261,7 +262,7 @@ def draw_constellations(found: Any, paint: Paint) -> Lines:
         ]
         for each in found.items
     ]
-    return table(paint, ("", "name", "size", "folder"), rows) or [
+    return table(paint, ("in use", "name", "size", "folder"), rows) or [
         paint.dim("none yet; `dgent remember something` makes one")
     ]
 
