@@ -9,6 +9,7 @@ import pytest
 
 from dgent import ids
 from dgent.cupboard import Crumb, Cupboard, Link, errors, short_id
+from dgent.errors import Ambiguous
 from tests.cupboard.conftest import Rival
 
 
@@ -163,7 +164,7 @@ async def test_of_two_with_the_same_one_the_later_gets_another(cupboard: Cupboar
     kept, moved = [await cupboard.crumbs.get(each.id) for each in (first, second)]
     assert kept.short_id == first.short_id != moved.short_id
     assert (await cupboard.crumbs.get(moved.short_id)).name == "second"
-    with pytest.raises(errors.Ambiguous) as caught:
+    with pytest.raises(Ambiguous) as caught:
         await cupboard.crumbs.get(first.short_id)
     assert sorted(caught.value.details["candidates"]) == sorted([first.id, second.id])
     told = f"{first.short_id}-{short_id.digest(first.id)[:4]}"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import dgent
-from dgent.cupboard import Cupboard, Link, errors
+from dgent.cupboard import Cupboard, Link
+from dgent.errors import Ambiguous
 from dgent.store.jsonl.backend import JSONLBackend
 from tests.jsonl.repositories import Clone, two_clones
 from tests.jsonl.stores import opened, without_cache
@@ -245,7 +246,7 @@ async def test_parts_that_both_sides_add_have_short_ids_of_their_own(clones: Any
             if later == "one":
                 first, second = second, first
             assert crumbs[first].short_id == f"{epic}.1" and crumbs[second].short_id == f"{epic}.2"
-            with pytest.raises(errors.Ambiguous, match="is the id of more than one crumb"):
+            with pytest.raises(Ambiguous, match="is the id of more than one crumb"):
                 await cupboard.crumbs.get(f"{epic}.1")
             assert (await cupboard.crumbs.get(f"{epic}.2")).name == second
     await _change(clones[0], add("third"))

@@ -3,7 +3,7 @@
 DgentError
 ├── InputError          InvalidID, InvalidData, InvalidState, InvalidTransition, InvalidName,
 │                       InvalidValueType, TypeMismatch, InvalidCategory, InvalidStashType, InvalidHolder,
-│                       InvalidContent, InvalidFilter, Ambiguous
+│                       InvalidContent, InvalidFilter
 ├── NotFound            EntityNotFound, TableNotFound, PropertyNotFound, SchemaNotFound, NotInTrail
 ├── Conflict            AlreadyAttached, DuplicateName (DuplicateLink), Cardinality (AlreadyInTrail), Cycle,
 │                       LockHeld, NotLockHolder
@@ -35,12 +35,6 @@ class TableNotFound(NotFound):
     """No table has this name."""
 
     code = "table_not_found"
-
-
-class Ambiguous(InputError):
-    """A short id, a name or the beginning of an id belongs to more than one entity."""
-
-    code = "ambiguous"
 
 
 class EntityNotFound(NotFound):

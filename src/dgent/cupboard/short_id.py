@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent.cupboard import errors
 from dgent.cupboard.record import CRUMB, TRAIL, CrumbRecord, TrailRecord
+from dgent.errors import Ambiguous
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 
@@ -242,7 +243,7 @@ async def _find_exact(reader: Universe | Transaction, schema: str, wanted: list[
     return list({each.id: each for each in (*now, *former)}.values())
 
 
-def make_ambiguous(schema: str, given: str, found: Iterable[Crystal[Any]]) -> errors.Ambiguous:
+def make_ambiguous(schema: str, given: str, found: Iterable[Crystal[Any]]) -> Ambiguous:
     """Return the error for a short id of several records, with an unambiguous name for each."""
     some = list(found)[:SHOWN]
     noun = schema.removeprefix("cupboard.")
@@ -251,7 +252,7 @@ def make_ambiguous(schema: str, given: str, found: Iterable[Crystal[Any]]) -> er
         shared = each.value.short_id == given and len(some) > 1
         name = f"{given}-{digest(each.id)[:SHORTEST]}" if shared else handle_of(each)
         names.append(f"{name} {each.value.name!r}")
-    return errors.Ambiguous(
+    return Ambiguous(
         f"{given!r} is the id of more than one {noun}: {', '.join(names)}",
         hint="use one of these ids",
         candidates=[each.id for each in some],

@@ -12,7 +12,7 @@ from dgent.cupboard import errors
 from dgent.cupboard.change import CHUNK
 from dgent.cupboard.kind import CRUMB_STATES
 from dgent.cupboard.record import LINK
-from dgent.errors import Denied, InputError
+from dgent.errors import Ambiguous, Denied, InputError
 from dgent.model.query import Query
 from dgent.system.near import nearest
 from dgent.verbs import parse
@@ -136,9 +136,9 @@ async def _find_like(cupboard: Cupboard, rows: Table[Any], given: str) -> Sequen
     return [each if isinstance(each, rows.entity) else await rows.get(each.id) for each in found]
 
 
-def _make_ambiguous(noun: str, given: str, found: Sequence[Any]) -> errors.Ambiguous:
+def _make_ambiguous(noun: str, given: str, found: Sequence[Any]) -> Ambiguous:
     names = [f"{getattr(each, 'handle', each.id)} {getattr(each, 'name', '')!r}" for each in found]
-    return errors.Ambiguous(
+    return Ambiguous(
         f"more than one {noun} is called {given!r}, or has an id that begins so: {', '.join(names)}",
         hint="use one of these ids",
         candidates=[each.id for each in found],
