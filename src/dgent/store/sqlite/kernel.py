@@ -309,9 +309,11 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         if self._new or self._tombstones:
             return [self.head(id) for id in ids]
         # In a transaction a statement that runs again is quicker than one for several ids.
-        rows: Any = self._many_at_once(HEAD, [(id,) for id in ids]).fetchall()
-        found = {row[1]: Row._make(row) for row in rows}
-        return [found.get(id) for id in ids]
+        rows: Any = self._many_at_once(HEAD, zip(ids)).fetchall()
+        found: dict[str, Row] = {}
+        for row in rows:
+            found[row[1]] = Row._make(row)
+        return list(map(found.get, ids))
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
         self._write_all()
