@@ -71,7 +71,7 @@ def test_exit_codes_are_told_apart() -> None:
 
     for kind in below(DgentError):
         error = kind("x")
-        assert 1 <= outcome_of(error).exit <= 11
+        assert 1 <= outcome_of(error).exit <= 12
         assert 400 <= outcome_of(error).http <= 599
         assert outcome_of(error).mcp < -32000
     assert outcome_of(ZeroDivisionError()).exit == 70
