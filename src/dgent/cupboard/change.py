@@ -25,6 +25,7 @@ from dgent.cupboard.record import (
     CatalogRecord,
     CrumbRecord,
     LinkRecord,
+    TrailRecord,
 )
 from dgent.errors import InputError, Unreadable
 from dgent.model.crystal import Crystal
@@ -269,13 +270,19 @@ class Changeset:
                 if stored is not None:
                     await self.tx.delete(id)
             elif stored is None:
-                tags = (record.link_type,) if isinstance(record, LinkRecord) else ()
-                await self.tx.remember(record, id=id, tags=tags, created_at=self._made[id])
+                await self.tx.remember(record, id=id, tags=_tags(record), created_at=self._made[id])
             elif not is_same_record(record, stored.value):
                 newer = stored.replace(value=record)
-                if isinstance(record, LinkRecord):
-                    newer = newer.replace(tags=(record.link_type,))
+                if isinstance(record, LinkRecord | CrumbRecord | TrailRecord):
+                    newer = newer.replace(tags=_tags(record))
                 await self.tx.store(newer)
+
+
+def _tags(record: Any) -> tuple[str, ...]:
+    """Return the tags by which a record is found: the type of a link, or former short ids."""
+    if isinstance(record, LinkRecord):
+        return (record.link_type,)
+    return record.former_ids if isinstance(record, CrumbRecord | TrailRecord) else ()
 
 
 def is_same_record(one: Any, other: Any) -> bool:

@@ -45,6 +45,7 @@ from dgent.cupboard.tables.table import RESERVED, Table
 from dgent.cupboard.tables.trail import Trail, Trails
 from dgent.errors import DgentError, InputError
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.universe.gate import Gate
@@ -176,10 +177,10 @@ class Cupboard:
         """Return the universe after loading the current definitions."""
         universe = self._universe
         while True:
-            rev, prefix = await _read_catalog(universe)
-            self._prefix = prefix or PREFIX
+            rev, catalog = await _read_catalog(universe)
             if rev == self._catalog_rev:
                 return universe
+            self._prefix = (str(catalog.data.get("prefix") or "") if catalog else "") or PREFIX
             if rev:
                 self._register_schemas()
             definitions = await self._load(universe)
@@ -644,12 +645,12 @@ class Cupboard:
         return await repair(self, (await audit(self)).findings if findings is None else findings)
 
 
-async def _read_catalog(universe: Universe) -> tuple[int, str]:
-    """Return the version of the definitions, and the prefix of short ids."""
+async def _read_catalog(universe: Universe) -> tuple[int, Datum | None]:
+    """Return the version of the definitions, and the record that has it."""
     catalog = await universe.get(CATALOG_ID, raw=True)
     if catalog is None or catalog.schema != CATALOG.name:
-        return 0, ""
-    return catalog.rev or 0, str(catalog.data.get("prefix") or "")
+        return 0, None
+    return catalog.rev or 0, catalog
 
 
 async def _put_builtins(changeset: Changeset, known: Definitions) -> None:

@@ -143,12 +143,16 @@ class Definitions:
 
     def decode_values(self, scope: str, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return a decoded value for every property of a scope: the stored one, or the default."""
-        return {
-            definition.id: definition.decode(stored[definition.id])
-            if definition.id in stored
-            else definition.default()
-            for definition in self.of(scope)
-        }
+        values = {}
+        for definition in self.of(scope):
+            id = definition.id
+            if id not in stored:
+                values[id] = definition.default()
+            elif definition.value_type in _PLAIN:  # most values: this runs for every crumb that is read
+                values[id] = stored[id]
+            else:
+                values[id] = definition.decode(stored[id])
+        return values
 
     def encode_values(self, scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Check values given by name or id and return them as stored, with defaults for the others."""
@@ -237,6 +241,7 @@ def _list(definition: Definition, value: Any) -> Any:
     return list(value)
 
 
+_PLAIN = frozenset(("categorical", "text", "integer", "boolean"))
 _CHECKS = {
     "categorical": _categorical,
     "text": _text,

@@ -211,7 +211,7 @@ def _settle_short_ids(settlement: Settlement, schema: str) -> None:
         if each.id in given:
             former = [*(each.data.get("former_ids") or ()), each.data["short_id"]]
             data = {**each.data, "short_id": given[each.id], "former_ids": former}
-            settlement.put({each.id: each.replace(data=data)})
+            settlement.put({each.id: each.replace(data=data, tags=each.tags | {each.data["short_id"]})})
 
 
 def _read_edge(link: Datum) -> Edge:

@@ -24,8 +24,8 @@ class CrumbRecord:
     priority; None when it cannot be taken. Both are derived from states and links and written with them, so
     finding work reads a few index entries, and a claim compares one rev.
 
-    `short_id` is the id for people, `former_ids` are those that it lost to another record, and `parts` is the
-    last number that a part of it got.
+    `short_id` is the id for people. `former_ids` are those that it lost to another record, and tags of the
+    datum as well. `parts` is the last number that a part of it got.
     """
 
     name: str
@@ -180,7 +180,7 @@ def builtin_id(number: int) -> str:
 
 PRIORITY, TYPE, DESCRIPTION, OWNER, LABELS = (builtin_id(number) for number in range(1, 6))
 
-CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name", "short_id", "former_ids.*")
+CRUMB_INDEXES = ("state", "queue", "lease_until", "open_parents", "name", "short_id")
 # Of the properties only those that every store has: the values of others may be ids of categories.
 CRUMB_TEXTS = {
     "name": 3,
@@ -193,7 +193,7 @@ CRUMB = Schema("cupboard.crumb", contract=CrumbRecord, indexes=CRUMB_INDEXES, ow
 TRAIL = Schema(
     "cupboard.trail",
     contract=TrailRecord,
-    indexes=("state", "name", "short_id", "former_ids.*"),
+    indexes=("state", "name", "short_id"),
     owner=ROOM,
     text={"name": 3, "goal": 2, "lesson": 2, "reason": 1},
 )

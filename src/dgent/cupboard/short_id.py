@@ -233,13 +233,7 @@ async def find_by_short_id(reader: Universe | Transaction, schema: str, given: s
 
 async def _find_exact(reader: Universe | Transaction, schema: str, wanted: list[str]) -> list[Crystal[Any]]:
     now = await reader.recall(Query(schema=schema, where={"short_id": {"$in": wanted}}, limit=None))
-    former = [
-        each
-        for short in wanted
-        for each in await reader.recall(
-            Query(schema=schema, where={"former_ids": {"$contains": short}}, limit=None)
-        )
-    ]
+    former = await reader.recall(Query(schema=schema, any_tags=frozenset(wanted), limit=None))
     return list({each.id: each for each in (*now, *former)}.values())
 
 

@@ -14,13 +14,13 @@ from dgent.cupboard.definition import Definitions
 from dgent.errors import InputError
 from dgent.model.ref import Ref
 
-_SHARED = frozenset((str, int, float, bool, type(None), datetime, Ref))
+SHARED = frozenset((str, int, float, bool, type(None), datetime, Ref))
 
 
 def duplicate(value: Any) -> Any:
     """Return a deep copy of a value; faster than `copy.deepcopy` for JSON-like values."""
     kind = type(value)
-    if kind in _SHARED:
+    if kind in SHARED:
         return value
     if kind is dict or kind is Values:
         return {key: duplicate(each) for key, each in value.items()}

@@ -12,7 +12,7 @@ from dgent.cupboard import errors
 from dgent.cupboard.builtin import BORN
 from dgent.cupboard.change import Changeset, check_entity_id
 from dgent.cupboard.record import ROOM
-from dgent.cupboard.tables.entity import Entity, Memory, Propertied, Values, duplicate
+from dgent.cupboard.tables.entity import SHARED, Entity, Memory, Propertied, Values, duplicate
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
 from dgent.errors import Conflict
 from dgent.model.crystal import Crystal
@@ -356,7 +356,8 @@ class Table(Generic[E]):
         known = vars(record)
         for name in entity.__dataclass_fields__.keys() & known.keys():
             if name != "properties":
-                setattr(entity, name, duplicate(known[name]))
+                value = known[name]
+                setattr(entity, name, value if type(value) in SHARED else duplicate(value))
         if isinstance(entity, Propertied):
             definitions = self._cupboard._definitions
             filled = definitions.decode_values(entity.SCOPE, record.properties)

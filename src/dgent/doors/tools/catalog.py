@@ -266,7 +266,7 @@ GROUPS: dict[str, ToolGroup] = {
     "work_take": ToolGroup(
         "everyday",
         "Claim the next work item, or this one; no two agents get the same.",
-        {"": VerbUse("crumb.take", hide=(*_NOT_FILTER, "lease", "next", "force"))},
+        {"": VerbUse("crumb.take", hide=(*_NOT_FILTER, "label", "lease", "next", "force"))},
     ),
     "work_end": ToolGroup(
         "everyday",

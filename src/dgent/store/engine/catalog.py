@@ -403,7 +403,9 @@ def keys_at(state: SchemaState, path: str, data: Mapping[str, Any]) -> list[byte
 def _keys(data: Mapping[str, Any], path: str, kind: Kind | None) -> list[bytes]:
     inside = paths.list_path(path)
     if inside is None:
-        return [index_key(data, paths.parse(path), kind)]
+        # The same as `index_key`, in place: this runs for each index of each record.
+        value = paths.read(data, paths.parse(path))
+        return [order.index_key(value)[0] if kind is None else _key(value, kind)]
     found = paths.read(data, inside)
     if isinstance(found, list):
         return sorted({_key(item, kind) for item in found})
