@@ -9,7 +9,7 @@ import pytest
 
 import dgent
 from dgent import Schema
-from dgent.errors import SchemaError
+from dgent.errors import SchemaConflict, SchemaError
 from tests.search.test_text_index import fold_all, shrink
 from tests.universe.conftest import engine, u, url
 
@@ -107,10 +107,15 @@ async def test_another_declaration_is_another_index(url: str, u: dgent.Universe)
         assert len(await third.search("may")) == 5
         assert not (await third.schemas())[0].building
     async with dgent.open(url) as fourth:
-        fourth.register(PLAIN)
-        await fourth.indexed()
-        assert await fourth.search("may") == []
-        assert len(await fourth.search("turn")) == 5
+        fourth.register(PLAIN)  # replaced within this version, so it does not count again
+        with pytest.warns(SchemaConflict):
+            await fourth.indexed()
+        assert len(await fourth.search("may")) == 5
+    async with dgent.open(url) as fifth:
+        fifth.register(Schema("turn", 2, Turn, text=PLAIN.text, migrations={1: dict}))
+        await fifth.indexed()
+        assert await fifth.search("may") == []
+        assert len(await fifth.search("turn")) == 5
 
 
 def test_wrong_declarations_are_refused() -> None:

@@ -157,7 +157,8 @@ class ErrorContract(Contract):
         for name in NAMES:
             await expect_error("schema", any_.declare(Declaration(name, 1)))
             await expect_error("input", any_.versions(name))
-            await expect_error("input", any_.fill(name, STORED))
+            if name != "":  # records without a schema have texts to index
+                await expect_error("input", any_.fill(name, STORED))
             await expect_error("input", any_.drop_index(name, "n"))
             await expect_error("input", any_.forget(["kept"], name, None))
         for path in ("", "a..b", ".", "a\\", HALF, 5, None, "x" * 600, ".".join("a" * 40)):

@@ -426,7 +426,7 @@ class KernelBackend(ABC):
 
     async def fill(self, schema: str, view: View) -> bool:
         """Index one batch of old records; False when nothing is left to do."""
-        if schema:  # records without one have an index of texts, too
+        if schema != "":  # records without one have an index of texts, too
             ids_.check_name(schema, "schema")
         return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
 
