@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from dgent.model.ref import Ref
-from dgent.model.schema import Schema
+from dgent.model.schema import Schema, Step
 
 ROOM = "cupboard"
 CATALOG_ID = "cupboard/catalog"
@@ -189,10 +189,28 @@ CRUMB_TEXTS = {
     f"properties.{OWNER}": 1,
 }
 
-CRUMB = Schema("cupboard.crumb", contract=CrumbRecord, indexes=CRUMB_INDEXES, owner=ROOM, text=CRUMB_TEXTS)
+
+def _without(*names: str) -> Step:
+    """Return the step to the version before, which had no such fields."""
+    return lambda data: {name: value for name, value in data.items() if name not in names}
+
+
+CRUMB = Schema(
+    "cupboard.crumb",
+    2,
+    CrumbRecord,
+    migrations={1: dict},  # version 2 adds short ids
+    downgrades={2: _without("short_id", "former_ids", "parts")},
+    indexes=CRUMB_INDEXES,
+    owner=ROOM,
+    text=CRUMB_TEXTS,
+)
 TRAIL = Schema(
     "cupboard.trail",
-    contract=TrailRecord,
+    2,
+    TrailRecord,
+    migrations={1: dict},
+    downgrades={2: _without("short_id", "former_ids")},
     indexes=("state", "name", "short_id"),
     owner=ROOM,
     text={"name": 3, "goal": 2, "lesson": 2, "reason": 1},
@@ -228,6 +246,13 @@ LEASE = Schema(
     history="none",
     feed=False,
 )
-CATALOG = Schema("cupboard.catalog", contract=CatalogRecord, owner=ROOM)
+CATALOG = Schema(
+    "cupboard.catalog",
+    2,
+    CatalogRecord,
+    migrations={1: dict},  # version 2 adds the prefix of short ids
+    downgrades={2: _without("prefix")},
+    owner=ROOM,
+)
 
 SCHEMAS = (CRUMB, TRAIL, PROPERTY, CATEGORY, LINK, STASH, METADATA, SCHEMA, LINE, LEASE, CATALOG)
