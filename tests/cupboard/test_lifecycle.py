@@ -221,7 +221,7 @@ async def test_a_new_cupboard_has_what_is_built_in(cupboard: Cupboard) -> None:
         "owner",
         "labels",
     ]
-    assert len(await cupboard.categories.fetch()) == 9
+    assert len(await cupboard.categories.fetch()) == 12
     assert {s.name for s in await cupboard.schemas.fetch()} == {"comments", "attachments"}
     names = [c.name for c in await cupboard.properties.get_categories("priority")]
     assert names == ["highest", "high", "medium", "low", "lowest"]
@@ -230,6 +230,9 @@ async def test_a_new_cupboard_has_what_is_built_in(cupboard: Cupboard) -> None:
         "epic",
         "bug",
         "chore",
+        "feature",
+        "spike",
+        "decision",
     ]
     for name in ("crumbs", "trails", "links", "stashes", "metadata"):
         assert await cupboard.table(name).fetch() == []

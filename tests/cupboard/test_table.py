@@ -40,7 +40,7 @@ async def a_metadata(cupboard: Cupboard) -> Metadata:
 
 
 async def a_category(cupboard: Cupboard) -> Category:
-    return Category((await cupboard.properties.fetch(name="type"))[0].id, "spike", 7)
+    return Category((await cupboard.properties.fetch(name="type"))[0].id, "riddle", 7)
 
 
 def just(thing: Callable[[], Any]) -> Make:

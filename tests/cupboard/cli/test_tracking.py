@@ -157,7 +157,7 @@ def test_short_ids_and_names(shelf: Shelf) -> None:
     same = next(place for place in range(36) if one[place] != two[place])
     assert shelf.ask("crumb", "get", one[: same + 1])["id"] == one
     code, kind = shelf.fails("crumb", "get", one[:same])
-    assert (code, kind) == (2, "ambiguous")
+    assert (code, kind) == (12, "ambiguous")
     assert "more than one" in shelf("crumb", "get", one[:same]).err
     assert "more than one" in shelf("crumb", "get", "same").err
     assert shelf.fails("crumb", "get", "") == (2, "invalid_id")

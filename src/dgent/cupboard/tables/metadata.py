@@ -26,7 +26,7 @@ class Metadata(Entity):
     table_name: str = ""
     content: str = ""
     property_id: str | None = None
-    author: str = field(default="", init=False)
+    author: str = field(default="", init=False, compare=False)
 
     OWN: ClassVar[tuple[str, ...]] = ("crumb_id", "table_name", "content", "property_id", "extra")
 
