@@ -343,7 +343,7 @@ async def test_what_describes_a_block_is_edited_beside_it(scout: Library, folder
     await scout.sync(folder)
     card = folder / "notes.toml"
     text = card.read_text()
-    edited = text.replace('label = "notes"', 'label = "my notes"').replace("limit = 5000", "limit = 70")
+    edited = text.replace('label = "notes"', 'label = "my notes"').replace("limit = 20000", "limit = 70")
     card.write_text(edited.replace('description = ""', 'description = "what I \\u0022note\\u0022\\n"'))
     await scout.describe("notes", kind="core")
     report = await scout.sync(folder)
@@ -357,7 +357,7 @@ async def test_what_describes_a_block_is_edited_beside_it(scout: Library, folder
     for given, said in (
         (good.replace("limit = 70", "limit = 0"), "limit"),
         (good.replace("limit = 70", "limit ="), "not valid TOML"),
-        (good.replace("pinned = false", 'pinned = "yes"'), "pinned"),
+        (good.replace("pinned = true", 'pinned = "yes"'), "pinned"),
         (good.replace('label = "my notes"', 'label = "persona"'), "already"),
     ):
         card.write_text(given)

@@ -54,7 +54,7 @@ async def test_only_a_log_is_logged_to(quick: Library) -> None:
 async def test_what_is_shown_is_bounded_and_everything_is_kept(quick: Library) -> None:
     for n in range(60):
         await quick.log_tool("count", f"number {n} " + "x" * 2000)
-    block = await quick.get("log")
+    block = await quick.describe("log", limit=5000)
     lines = (await block.text()).split("\n")
     assert len(await block.text()) <= block.limit and len(lines) < 20
     assert "number 59" in lines[0] and lines[0].endswith("…")

@@ -86,5 +86,5 @@ def test_a_conflict_is_shown_and_let_go(town: Town) -> None:
 
 
 def test_a_store_that_never_was_is_not_made_by_a_look(town: Town) -> None:
-    assert town.dgent("recall").code == 4
+    assert town.dgent("recall").code == 0
     assert not (town.server / "s.db").exists()

@@ -365,7 +365,8 @@ async def test_while_others_write(u: dgent.Universe, path: Path) -> None:
         rounds = 0
         while rounds < 4 or await u.seq() == before:  # a busy machine lets nobody write for a while
             found = await inspect(u, deep=True, fix=True)
-            assert [f for f in bad(found) if f.subject != "permissions"] == []
+            # Three writers can fill the log faster than it is checkpointed.
+            assert [f for f in bad(found) if f.subject not in ("permissions", "log")] == []
             rounds += 1
     finally:
         worker.end(*writers)

@@ -132,7 +132,7 @@ async def test_update_refuses_to_overwrite_what_it_did_not_see(u: dgent.Universe
 async def test_update_names_wrong_fields(u: dgent.Universe) -> None:
     kept = await u.remember(mark())
     with pytest.raises(
-        InputError, match=r"Mark has no field acton, reason .did you mean action, r"
+        InputError, match=r"Mark has no field acton, reason .did you mean action or reasoning"
     ) as raised:
         await u.update(kept, acton="x", reason="y")
     assert raised.value.details["field"] == "acton"

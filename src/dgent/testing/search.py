@@ -77,6 +77,15 @@ class SearchContract(Contract):
         assert all(abs(sum(each.parts.values()) - each.score) < 1e-9 for each in page.items)
         assert not page.building
 
+    async def test_only_what_may_be_seen_is_found(self, store: Backend) -> None:
+        await store.declare(NOTE)
+        await put(store, note("mine", "a lake"), note("theirs", "a lake"))
+        for _ in range(2):  # the second time, what the first one read may be at hand
+            for words in ("lake", '"a lake"', "la*"):
+                assert await found(store, words, allow=lambda datum: datum.id == "mine") == ["mine"]
+                assert await found(store, words, allow=lambda _: False) == []
+            await fold(store)
+
     async def test_changes_are_found_at_once(self, store: Backend) -> None:
         await store.declare(NOTE)
         await put(store, note("a", "lake"), note("b", "lake"))

@@ -250,7 +250,7 @@ class KernelBackend(ABC):
 
         if threaded:
             hits = rank_in_threads(found, wanted, fits, query.allow, limit)
-        elif not query.narrows:
+        elif query.allow is None and not query.narrows:
             hits = islice(found.rank(wanted, limit), limit)
         else:
             hits = islice((hit for hit in found.rank(wanted, limit) if fits(hit.datum)), limit)
