@@ -318,21 +318,17 @@ class Universe:
         A dict without a schema becomes a plain datum, which comes back as `get` gives it. What caused it is
         its `parent`: a crystal, a datum or an id; or `parent_id`.
         """
+        self._check()
         if parent_id is not None:
             if parent is not None:
                 raise InputError("parent and parent_id cannot be combined", hint="give one of them")
             parent = parent_id
         usual = schema is None and id is None and author is None and source is None and parent is None
         if usual and created_at is None and key is None and not content:
-            try:
-                op = write.fresh_op(self.contracts, value, tags, self.author, expect)
-            except Exception:
-                self._check()  # a handle that is not open is named before anything else
-                raise
+            op = write.fresh_op(self.contracts, value, tags, self.author, expect)
             if op is not None:
                 stored = await self._put(op, None, note)
                 return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
-        self._check()
         datum, settled = write.new_datum(
             self.contracts,
             value,
@@ -355,11 +351,8 @@ class Universe:
         self, thing: Any, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Any:
         """Store a changed crystal, or a datum; with `expect=crystal.rev` only if nobody was faster."""
-        try:
-            op, value = write.store_op(self.contracts, thing, expect)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
+        self._check()
+        op, value = write.store_op(self.contracts, thing, expect)
         stored = await self._put(op, key, note)
         if isinstance(thing, Crystal):
             return Crystal(stored, value, stored.schema or "", stored.schema_version or 1)
@@ -372,11 +365,8 @@ class Universe:
 
         Raises VersionConflict if the record was changed since the crystal was read; `expect=None` overwrites.
         """
-        try:
-            op, value = write.update_op(self.contracts, crystal, fields, expect)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
+        self._check()
+        op, value = write.update_op(self.contracts, crystal, fields, expect)
         try:
             stored = await self._put(op, None, None)
         except VersionConflict as error:
@@ -388,16 +378,11 @@ class Universe:
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
         """Store a datum as it is; returns it with its rev and seq."""
-        try:
-            op = write.put_op(self.contracts, datum, expect)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
-        return await self._put(op, key, note)
+        self._check()
+        return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:
         # As `commit` does, without another coroutine: single records are written all day.
-        self._check()
         if self._undeclared:
             await self._ready()
         commit = Commit((op,), key, None, self.author, note, room=self._room)
@@ -512,23 +497,15 @@ class Universe:
 
         A record that cannot become a value comes back raw with the reason.
         """
-        try:
-            wanted = query_of(query, filters)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
-        return (await self.page(wanted, as_of=as_of, raw=raw, partial=partial)).items
+        self._check()
+        return (await self.page(query_of(query, filters), as_of=as_of, raw=raw, partial=partial)).items
 
     async def page(
         self, query: Query, *, as_of: AsOf = None, raw: bool = False, partial: bool = False
     ) -> Page:
         """Return matching records with a cursor for the next page; a `partial` one says so."""
-        try:
-            check_query(query)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
-        page = await self._page(query, as_of, partial)
+        self._check()
+        page = await self._page(check_query(query), as_of, partial)
         made = [raw_of(datum) for datum in page.items] if raw else self.contracts.lenient_all(page)
         return Page(made, page.explain, page.further, partial=page.partial)
 
@@ -539,19 +516,15 @@ class Universe:
 
         A text is the name of a schema, or words to search for: then the records that fit best come first.
         """
+        self._check()
         if isinstance(query, str):
-            self._check()
             schema = self.contracts.match_name(query)
             if schema is None and as_of is None:
                 wanted = query_of(None, filters)
                 hits = await self.search_among(None, query, wanted, min(wanted.limit or MAX_K, MAX_K))
                 return self.contracts.pick_crystals(hit.record for hit in hits)
             query, filters = None, {**filters, "schema": schema or query}
-        try:
-            wanted = query_of(query, filters)
-        except Exception:
-            self._check()  # a handle that is not open is named before anything else
-            raise
+        wanted = query_of(query, filters)
         doubts = None if wanted.where is None else Doubts(self.contracts, wanted)
         found = self.contracts.lenient_all(await self._page(wanted, as_of, partial, doubts))
         if doubts is not None:
@@ -559,7 +532,6 @@ class Universe:
         return self.contracts.pick_crystals(found)
 
     async def _page(self, query: Query, as_of: AsOf, partial: bool, view: View | None = None) -> Page:
-        self._check()
         if self._undeclared:
             await self._ready()
         seq = None if as_of is None else await seq_of(self.backend, as_of)
