@@ -1,4 +1,4 @@
-"""How many others each crumb waits for, computed from states and links.
+"""Count the others that each crumb waits for, from states and links.
 
 A crumb waits for every unfinished crumb that it is `child_of`, and for every crumb that it is `part_of` and
 that waits itself: the parts of a blocked epic wait until the epic is free.

@@ -31,10 +31,10 @@ _RAISED = bytes((value << 4) & 255 for value in range(256))
 _SMALL = bytes(range(_HALF + 1))
 
 Posting = tuple[int, int, int]
-"""How often a record has a word, its length byte, and the neighbours of the word."""
+"""The count of a word in a record, its length byte, and the neighbours of the word."""
 
 Changes = dict[int, Posting | None]
-"""What each record has of a word, by record key; None for one that no longer has it."""
+"""The part of a word in each record, by record key; None for one that no longer has it."""
 
 
 class Postings(NamedTuple):

@@ -56,7 +56,7 @@ class Action(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What happened, as a user reads it in the log."""
+        """The event as a user reads it in the log."""
         return f"{self.by} {self.text or f'{self.what} {self.name}'.strip()}"
 
 

@@ -53,7 +53,7 @@ class TextHit(NamedTuple):
 
 
 class _Behind(NamedTuple):
-    """What an index is behind on at one moment: the versions that wait, and the runs.
+    """The part that an index lacks at one moment: the versions that wait, and the runs.
 
     `fresh` are the words of the versions that are looked at themselves: those that wait, and overrides.
     """

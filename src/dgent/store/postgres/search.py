@@ -71,7 +71,7 @@ async def search_quickly(
 
 
 class SearchReading(PostgresReading):
-    """What the indexes say at one moment, and rows that have not changed since."""
+    """The state of the indexes at one moment, and rows that have not changed since."""
 
     def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs, kept: WaitingRows) -> None:
         super().__init__(None, texts, catalogs)

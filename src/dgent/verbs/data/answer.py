@@ -86,7 +86,7 @@ class RecordCount(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordPresence(msgspec.Struct, frozen=True):
-    """Whether a record is there."""
+    """The answer to whether a record exists."""
 
     id: str
     exists: bool
