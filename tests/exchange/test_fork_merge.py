@@ -181,11 +181,11 @@ async def test_cards_field_by_field(tmp_path: Path) -> None:
         await forked(pair)
         await pair.there.describe("persona", description="theirs", limit=900)
         await pair.here.describe("persona", description="ours")
-        await pair.there.pin("tasks")
+        await pair.there.pin("tasks", False)
         done = await merged(pair)
         persona = await pair.here.get("persona")
         assert (persona.description, persona.limit) == ("ours", 900)
-        assert (await pair.here.get("tasks")).pinned
+        assert not (await pair.here.get("tasks")).pinned
         assert [(each.label, each.how) for each in done.blocks] == [("persona", "card"), ("tasks", "card")]
         assert [each.theirs for each in done.conflicts] == [{"description": "theirs"}]
 
