@@ -239,7 +239,7 @@ GROUPS: dict[str, ToolGroup] = {
     ),
     "find": ToolGroup(
         "everyday",
-        "Find anything by its words: memory, archive, work, lessons, records; the best result comes first.",
+        "Find anything by its words: memory, archive, work, lessons, records; the best first.",
         {"": VerbUse("data.search", hide=("where", "author", "until", "as_of", "mode", "explain"), rows=20)},
     ),
     "remember": ToolGroup(
