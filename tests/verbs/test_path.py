@@ -227,3 +227,7 @@ async def test_conditions_and_times_may_be_values_and_old_names_work() -> None:
         chain = await invoke(u, "self.data.causal_chain", id=found.items[0].id)
         assert {each.id for each in chain.items} == {first.id, found.items[0].id}
         assert (await invoke(u, "self.data.manifest")) is not None
+        with pytest.raises(dgent.NotFound):
+            await invoke(u, "data.causal_chain", id=first.id)
+        with pytest.raises(dgent.InputError, match="where"):
+            await invoke(u, "self.data.query", where={"n": object()})

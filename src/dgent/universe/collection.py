@@ -48,7 +48,11 @@ class Collection(Generic[T]):
 
     async def delete(self, id: str, **options: Any) -> bool:
         """Delete a record of this schema; False when there is none."""
-        return await self.exists(id) and await self._universe.delete(id, **options)
+        found: Datum | None = await self._universe.get(id, raw=True)
+        if found is None or found.schema != self.schema.name:
+            return False
+        # Exactly this version: the id may become a record of another schema meanwhile.
+        return await self._universe.delete(id, **{"expect": found.rev, **options})
 
     async def get(self, id: str, *, as_of: Any = None, partial: bool = False) -> Crystal[T] | None:
         """Return one record; None when there is none, or it is of another schema."""

@@ -40,8 +40,9 @@ def verb_of(path: str) -> str:
     if not isinstance(path, str):
         raise InputError(f"a path is text, not {type(path).__name__}", field="path")
     id = path.removeprefix(ROOT + ".")
+    rooted = path != id
     id = ALIASES.get(id, id)
-    if path != id and id in MODULES:
+    if rooted and id in MODULES:
         return id
     known = [f"{ROOT}.{each}" for each in MODULES]
     noun = id.partition(".")[0]
@@ -88,7 +89,10 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if name == "where" and isinstance(value, Mapping):
-        return (msgspec.json.encode(value, enc_hook=str).decode(),)
+        try:
+            return (msgspec.json.encode(value).decode(),)
+        except (TypeError, UnicodeEncodeError, RecursionError) as error:
+            raise InputError(f"where cannot be written as JSON: {error}", field="where") from None
     return value
 
 
