@@ -132,8 +132,8 @@ def test_a_long_text_is_read_as_quickly_as_a_short_one() -> None:
     one.mark_saved()
     one.splice(0, 0, "first\n")
     updates.append(one.take_update())
-    start = time.perf_counter()
+    start = time.thread_time()
     assert Document.load(b"", updates[::-1]).text() == Document.load(b"", updates).text() == one.text()
-    assert time.perf_counter() - start < 1  # as a batch it took four seconds
+    assert time.thread_time() - start < 1  # as a batch it took four seconds
     with pytest.raises(DocumentCorrupt):
         Document.load(b"", updates[1:])

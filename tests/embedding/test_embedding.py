@@ -222,7 +222,7 @@ async def test_an_embedder_that_hangs_delays_neither_writes_nor_closing(
         hits = await u.search("two")
         assert [hit.id for hit in hits] == ["b"] and "did not answer" in hits.note
         await remember(u, "c", "three")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     embedder.go.set()
     again = Watched()
     async with open_with(again) as u:

@@ -259,7 +259,7 @@ async def test_waiting_does_not_follow_the_wall_clock(tmp_path: Path, jumpy: Jum
         await u.backend.wait(0, 0.1)
         jumpy.shift = YEAR_NS
         await u.backend.wait(0, 0.1)
-        assert 0.15 < time.monotonic() - started < 5
+        assert 0.15 < time.monotonic() - started < 60
 
 
 async def test_keys_survive_a_jump(tmp_path: Path, jumpy: Jumpy) -> None:

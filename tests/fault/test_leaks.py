@@ -129,6 +129,6 @@ def test_exit_is_prompt(tmp_path: Path) -> None:
         command = [sys.executable, "-W", "error", "-c", script, str(tmp_path / f"{way}.db"), way]
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         took = time.time() - float(ran.stdout)
-        assert took < 2, f"{way}: {took:.1f} s from the end of the program to the end of the process"
+        assert took < 10, f"{way}: {took:.1f} s from the end of the program to the end of the process"
         assert ran.returncode == (3 if way == "raises" else 0), ran.stderr
         assert not ran.stderr, ran.stderr

@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
 
 
 def place(server: Server) -> str:
-    return with_universe(server.url, "away", timeout=1)
+    return with_universe(server.url, "away", timeout=3)
 
 
 async def numbers(server: Server) -> dict[str, list[int]]:

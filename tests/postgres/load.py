@@ -7,9 +7,21 @@ import time
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 import dgent
 from dgent.errors import Busy, OutcomeUnknown, Unavailable
 from dgent.ids import new_id
+
+# What does not end by itself does not end at all: this tells it from what a loaded machine delays.
+LATE_S = 20
+
+
+def set_timeout(u: Any, timeout_s: float) -> None:
+    """Change the timeout of a store that is open: to open it, a loaded machine may need longer."""
+    backend = u.backend
+    backend.address = msgspec.structs.replace(backend.address, timeout=timeout_s)
+    backend._require_open().address = backend.address
 
 
 class Load:

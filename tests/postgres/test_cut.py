@@ -12,7 +12,7 @@ import pytest
 
 import dgent
 from dgent.errors import Unavailable
-from tests.postgres.load import Load
+from tests.postgres.load import LATE_S, Load, set_timeout
 from tests.postgres.proxy import Proxy
 
 
@@ -79,7 +79,8 @@ async def test_a_black_hole_for_good(url: str) -> None:
     """No call hangs past its timeout, nor does closing; what was not acknowledged happened once at most."""
     async with dgent.open(url) as direct:
         async with Proxy(url) as proxy:
-            u = await dgent.open(f"{proxy.url}&timeout=1").open()
+            u = await dgent.open(proxy.url).open()
+            set_timeout(u, 1)
             load = Load(u, "gone").start(32)
             await load.reach(100)
             async with proxy.hole(lose=True):
@@ -94,16 +95,14 @@ async def test_a_black_hole_for_good(url: str) -> None:
                 began = time.monotonic()
                 ends = await asyncio.gather(*calls, return_exceptions=True)
                 took = time.monotonic() - began
-                assert [type(end) for end in ends] == [Unavailable] * 5 and took < 2.5
+                assert [type(end) for end in ends] == [Unavailable] * 5 and took < LATE_S
                 load._stop = True
                 await asyncio.sleep(1.1)
                 for task in load._tasks:
                     task.cancel()
                 await asyncio.gather(*load._tasks, return_exceptions=True)
-                assert load.longest_s < 2.5
-                began = time.monotonic()
-                await u.close()
-                assert time.monotonic() - began < 5
+                assert load.longest_s < LATE_S
+                await asyncio.wait_for(u.close(), LATE_S)
         seqs = await _feed_of(direct, load)
         assert load.told.keys() <= seqs.keys() and all(len(found) == 1 for found in seqs.values())
 
@@ -118,43 +117,42 @@ async def _feed_of(u: dgent.Universe, load: Load) -> dict[str, list[int]]:
 
 async def test_waiting_through_a_black_hole(url: str) -> None:
     """A watcher is not stuck: it waits no longer than it said, and hears again afterwards."""
-    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=30") as u, dgent.open(url) as other:
+    async with (
+        Proxy(url) as proxy,
+        dgent.open(f"{proxy.url}&timeout={3 * LATE_S}") as u,
+        dgent.open(url) as other,
+    ):
         assert await u.backend.wait(0, 0.05) == 0
         async with proxy.hole(lose=True):
-            began = time.monotonic()
-            assert await u.backend.wait(0, 0.5) == 0
-            assert time.monotonic() - began < 3
+            assert await asyncio.wait_for(u.backend.wait(0, 0.5), LATE_S) == 0
             await other.put(dgent.Datum(id="news"))
-        began = time.monotonic()
-        assert await u.backend.wait(0, 20) == 1
-        assert time.monotonic() - began < 3
+        assert await asyncio.wait_for(u.backend.wait(0, 3 * LATE_S), LATE_S) == 1
 
 
 async def test_a_store_that_never_answers(url: str) -> None:
     """Opening ends in time, too."""
     async with Proxy(url) as proxy, proxy.hole():
-        began = time.monotonic()
         with pytest.raises(Unavailable):
-            await dgent.open(f"{proxy.url}&timeout=1").open()
-        assert time.monotonic() - began < 3
+            await asyncio.wait_for(dgent.open(f"{proxy.url}&timeout=1").open(), LATE_S)
 
 
 async def test_a_silent_read_is_asked_again_elsewhere(url: str) -> None:
     """Reads have no timers of their own: one look over all of them breaks what is silent too long."""
-    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=3&pool=4") as u:
+    async with Proxy(url) as proxy, dgent.open(f"{proxy.url}&timeout=30&pool=4") as u:
         await u.put(dgent.Datum(id="x"))
         await asyncio.gather(*(u.get("x") for _ in range(8)))
         pool = u.backend._require_open()
+        set_timeout(u, 6)
         began = time.monotonic()
         async with proxy.hole(lose=True):
             reads = [asyncio.ensure_future(u.get("x")) for _ in range(4)]
             await asyncio.sleep(0.3)
             assert not any(read.done() for read in reads) and len(pool._out) == 4
+        # A third of the timeout, then another connection: past the whole of it they would raise.
         found = await asyncio.gather(*reads)
-        assert [each.id for each in found] == ["x"] * 4
-        assert 0.9 < time.monotonic() - began < 2.5, "a third of the timeout, then another connection"
+        assert [each.id for each in found] == ["x"] * 4 and time.monotonic() - began > 1.9
         assert not pool._out
-        await asyncio.sleep(1.3)  # a look that was due for a read long since answered breaks nothing
+        await asyncio.sleep(2.3)  # a look that was due for a read long since answered breaks nothing
         kept = set(pool._idle)
         assert not pool._looking
         assert (await u.get("x")).id == "x" and set(pool._idle) == kept
@@ -162,15 +160,14 @@ async def test_a_silent_read_is_asked_again_elsewhere(url: str) -> None:
 
 async def test_a_transaction_in_a_black_hole(url: str) -> None:
     """To leave it the driver would wait for the server to hear of that: not longer than the call has."""
-    async with Proxy(url) as proxy, AsyncExitStack() as holes, dgent.open(f"{proxy.url}&timeout=1") as u:
+    async with Proxy(url) as proxy, AsyncExitStack() as holes, dgent.open(proxy.url) as u:
+        set_timeout(u, 1)
 
         async def work(connection: Any) -> None:
             async with connection.transaction():
                 await holes.enter_async_context(proxy.hole(lose=True))
                 await connection.fetch("SELECT 1")
 
-        began = time.monotonic()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(u.backend._require_open().call(work), 5)
-        assert time.monotonic() - began < 2.5
-        await asyncio.wait_for(u.close(), 5)
+            await asyncio.wait_for(u.backend._require_open().call(work), LATE_S)
+        await asyncio.wait_for(u.close(), LATE_S)

@@ -19,7 +19,7 @@ import pytest
 import dgent
 from tests.fault.nursery import Child, Nursery
 from tests.postgres.jobs import ACCOUNTS, made
-from tests.postgres.load import feed
+from tests.postgres.load import LATE_S, feed
 from tests.soak import times
 
 KILLS = times(25)
@@ -81,26 +81,24 @@ async def _check(u: Any, said: list[Any]) -> None:
 
 async def test_the_clock_of_a_killed_process_is_free(url: str) -> None:
     with Nursery("tests.postgres.jobs") as nursery:
-        async with dgent.open(f"{url}&timeout=10") as u:
-            holder = nursery.start("hold_clock", url=url)
+        async with dgent.open(f"{url}&timeout={3 * LATE_S}") as u:
+            holder = nursery.start("hold_clock", url=f"{url}&timeout={9 * LATE_S}")
             nursery.hear(holder)
             put = asyncio.ensure_future(u.put(made("x")))
             await asyncio.sleep(0.2)
             assert not put.done()
             holder.kill()
-            assert (await asyncio.wait_for(put, 2)).rev == 1
+            assert (await asyncio.wait_for(put, LATE_S)).rev == 1
 
 
 async def test_the_clock_of_a_stopped_process_is_freed(url: str) -> None:
     """Its connection stays, and nobody is there to end what it began: the server does after a while."""
     with Nursery("tests.postgres.jobs") as nursery:
-        async with dgent.open(f"{url}&timeout=15") as u:
+        async with dgent.open(f"{url}&timeout={3 * LATE_S}") as u:
             holder = nursery.start("hold_clock", url=f"{url}&timeout=3")
             nursery.hear(holder)
             os.kill(holder.pid, signal.SIGSTOP)
-            began = time.monotonic()
-            assert (await u.put(made("x"))).rev == 1
-            assert time.monotonic() - began < 4
+            assert (await asyncio.wait_for(u.put(made("x")), LATE_S)).rev == 1
             holder.kill()
             nursery.wait(holder)
 

@@ -144,7 +144,7 @@ async def test_a_step_may_take_longer_than_a_call(
     old: str, fresh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     next_format(monkeypatch, STEP + "SELECT pg_sleep(2.5);")
-    async with dgent.open(f"{old}&timeout=1") as u:
+    async with dgent.open(f"{old}&timeout=2") as u:
         assert await u.exists("old")
     assert await value(fresh, MARKED) == 1
 

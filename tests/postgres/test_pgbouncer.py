@@ -14,7 +14,7 @@ from dgent.errors import InputError
 from tests.postgres.bouncer import Bouncer, program
 from tests.postgres.known_gaps import skip
 from tests.postgres.lease import url_for
-from tests.postgres.load import Load
+from tests.postgres.load import LATE_S, Load
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ async def test_everything_works_through_a_pooler(bouncer: Bouncer) -> None:
 
 async def test_news_come_without_notifications(bouncer: Bouncer) -> None:
     async with dgent.open(bouncer.url) as u, dgent.open(bouncer.url) as other:
-        waiting = asyncio.ensure_future(u.backend.wait(0, 10))
+        waiting = asyncio.ensure_future(u.backend.wait(0, 3 * LATE_S))
         await asyncio.sleep(0.2)
         await other.put(dgent.Datum(id="news"))
-        assert await asyncio.wait_for(waiting, 2) == 1
+        assert await asyncio.wait_for(waiting, LATE_S) == 1
 
 
 def test_what_a_pooler_cannot_pass_on_is_refused() -> None:

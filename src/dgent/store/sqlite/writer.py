@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from time import monotonic, perf_counter
 from typing import Any, Protocol
 
@@ -251,8 +252,10 @@ class WriterThread:
             self._group(group)
         except (apsw.BusyError, OutcomeUnknown) as error:
             # Every one of them has waited, or may be done: none is tried again.
+            # Who holds the lock is looked up once; an error of its own for each, since each is raised apart.
+            refusal = self._translate(error)
             for job in group:
-                job.error = self._translate(error)
+                job.error = copy(refusal)
         except BaseException as error:
             if len(group) == 1:
                 group[0].error = self._translate(error)
