@@ -86,3 +86,33 @@ def test_what_a_pooler_cannot_pass_on_is_refused() -> None:
         dgent.open("postgresql://u@h/d?pgbouncer=1", durability="relaxed")
     with pytest.raises(InputError):
         dgent.open("postgresql://u@h/d?pgbouncer=maybe")
+
+
+async def test_searches_through_a_pooler(bouncer: Bouncer) -> None:
+    """A search is two statements, and each may meet another connection; records are written meanwhile."""
+    note = dgent.Schema("note", text=("body",))
+
+    async def write(u: Any, name: str) -> None:
+        for number in range(40):
+            await u.remember({"body": f"shared {name} number{number}"}, schema="note", id=f"{name}.{number}")
+            if number % 10 == 9:
+                await u.backend.fill("note", u.contracts)
+            (hit, *_) = await u.search(f"{name} number{number}", k=3)
+            assert hit.id == f"{name}.{number}"
+
+    async def look(u: Any) -> None:
+        seen = 0
+        for _ in range(25):
+            found = [hit.id for hit in await u.search("shared", k=1000)]
+            assert len(found) == len(set(found)) >= seen
+            seen = len(found)
+            assert len(await u.search('"shared one"', k=1000)) <= 40
+
+    async with dgent.open(bouncer.url) as u, dgent.open(bouncer.url) as other:
+        u.register(note)
+        other.register(note)
+        await asyncio.gather(write(u, "one"), write(other, "two"), *(look(each) for each in (u, other, u)))
+        await u.indexed()
+        for handle in (u, other):
+            found = [hit.id for hit in await handle.search("shared", k=1000)]
+            assert len(found) == len(set(found)) == 80

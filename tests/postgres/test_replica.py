@@ -12,6 +12,7 @@ import pytest
 
 import dgent
 from dgent.errors import Unavailable
+from dgent.store.engine import fold
 from tests.postgres.load import LATE_S
 from tests.postgres.pair import Pair, ask, until
 from tests.postgres.server import Server, with_universe
@@ -118,3 +119,55 @@ async def test_a_standby_opened_by_itself(pair: Pair) -> None:
         assert len(await u.query(dgent.Query(where={"n": 1}), raw=True)) == 1 and len(await u.changes(0)) == 1
         with pytest.raises(Unavailable):
             await u.put(dgent.Datum(id="y"))
+
+
+async def test_searches_from_a_replica(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two statements of a search may be answered by two servers: what is found is of one moment."""
+    note = dgent.Schema("note", text=("body",))
+    monkeypatch.setattr(fold, "RUN_LEAST", 4)
+    async with dgent.open(_url(pair, "f", timeout=10)) as u:
+        u.register(note)
+        await u.schemas()
+        await until(pair.standby, "SELECT count(*) FROM pg_namespace WHERE nspname = 'f'", 1)
+
+        async def write_and_search(numbers: range) -> None:
+            for number in numbers:
+                body = f"shared words number{number}"
+                await u.remember({"body": body}, schema="note", id=f"n{number}")
+                await u.remember({"body": f"moving to place{number}"}, schema="note", id="mover")
+                if number % 6 == 5:
+                    await u.backend.fill("note", u.contracts)
+                assert [hit.id for hit in await u.search(f"number{number}")] == [f"n{number}"]
+                assert [hit.id for hit in await u.search(f"place{number} place{number - 1}")] == ["mover"]
+                assert await u.search(f"place{number - 1}") == []
+                found = [hit.id for hit in await u.search("shared", k=1000)]
+                assert sorted(found) == sorted(f"n{each}" for each in range(number + 1))
+
+        await write_and_search(range(20))
+        assert await _busy(pair.standby) > 0, "nothing was read from the replica"
+        await ask(pair.standby, "SELECT pg_wal_replay_pause()")
+        await write_and_search(range(20, 23))
+        await ask(pair.standby, "SELECT pg_wal_replay_resume()")
+        await asyncio.to_thread(pair.standby.kill)
+        await write_and_search(range(23, 28))
+        await asyncio.to_thread(pair.standby.start)
+        u.backend._replica._leave_until = 0
+        await until(pair.standby, 'SELECT seq FROM "f".clock', await u.seq())
+        await write_and_search(range(28, 32))
+        assert await _busy(pair.standby) > 0, "the replica that is back is not used"
+
+
+async def test_a_standby_opened_by_itself_is_searched(pair: Pair) -> None:
+    """It cannot begin or fold an index; it finds what waits all the same."""
+    note = dgent.Schema("note", text=("body",))
+    async with dgent.open(with_universe(pair.primary.url, "g")) as u:
+        u.register(note)
+        for number in range(40):
+            await u.remember({"body": f"shared number{number}"}, schema="note", id=f"n{number}")
+            await u.put(dgent.Datum(id=f"p{number}", data={"text": f"plain number{number}"}))
+        newest = await u.seq()
+    await until(pair.standby, "SELECT seq FROM g.clock", newest)
+    async with dgent.open(with_universe(pair.standby.url, "g", timeout=3)) as u:
+        for _ in range(3):
+            assert len(await u.search("shared", k=100)) == 40
+            assert sorted(hit.id for hit in await u.search("number7")) == ["n7", "p7"]

@@ -19,6 +19,7 @@ from dgent.search.words import count_words
 from dgent.store.engine import fold
 from dgent.store.engine import search as engine_search
 from dgent.store.upkeep import upkeep_of
+from tests.search.jobs import SMALL_FOLDS
 from tests.soak import times
 from tests.universe.conftest import engine, u, url
 
@@ -43,9 +44,7 @@ VOCABULARY = [f"word{n}" for n in range(40)]
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and merges of few records, so that all of it happens often."""
-    few = {"RUN_LEAST": 1, "RUN_RECORDS": 7, "RUN_WORDS": 20, "MERGE_RUNS": 3, "MERGE_LATER": 5}
-    few |= {"READ_RUNS": 2, "PLAN_RECORDS": 3, "MERGE_WORDS": 9, "MERGE_POSTINGS": 30, "DOCS": 4}
-    for name, value in few.items():
+    for name, value in SMALL_FOLDS.items():
         monkeypatch.setattr(fold, name, value)
 
 
@@ -134,6 +133,12 @@ async def fold_all(u: dgent.Universe, schema: str = "note") -> None:
         if not await u.backend.fill(schema, u.contracts):
             return
     raise AssertionError("there is no end to it")
+
+
+async def find_problems(u: dgent.Universe) -> list[str]:
+    """Return what a deep inspection finds wrong; that a test's disk is small is not."""
+    found = await upkeep_of(u.backend).inspect(deep=True)
+    return [each.message for each in found if each.level not in ("ok", "note") and each.subject != "disk"]
 
 
 async def titles(u: dgent.Universe, words: str, **filters: object) -> list[str]:

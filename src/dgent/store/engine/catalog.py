@@ -382,6 +382,13 @@ def is_declared(state: SchemaState, name: IndexName) -> bool:
     return any(name == field_index(state, path) for path in state.paths)
 
 
+def is_unsettled(state: SchemaState, name: IndexName) -> bool:
+    """Return whether an index may have other entries than the rows say: it waits, is built or dropped."""
+    if name.index_version == 0:
+        return False
+    return is_derived(name) or state.fill is not None or (state.stale and not is_declared(state, name))
+
+
 FieldKeys = dict[str, list[bytes]]
 
 

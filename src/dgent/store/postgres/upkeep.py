@@ -10,7 +10,7 @@ import asyncpg
 
 from dgent.errors import Unsupported
 from dgent.store.engine import fold, vector_check
-from dgent.store.engine.catalog import Entry, IndexName, derived_indexes
+from dgent.store.engine.catalog import Entry, IndexName, is_unsettled
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import Reading, Wrap
 from dgent.store.engine.row import Row, datum_of
@@ -232,26 +232,40 @@ def _look(reading: Any, last: str) -> _Looked:
     looked.count = len(rows)
     looked.last = rows[-1].id if len(rows) == PAGE else None
     ledger = Ledger(_InspectReading(reading))
-    stand = _standing(reading, rows, _find_waiting(reading))
+    unsettled = _find_unsettled(reading)
+    stand = _standing(reading, rows, unsettled)
     for row in rows:
         if datum_of(row, reading.name).problem is not None:
             looked.damaged += 1
-        elif stand[row.record_key] != set(ledger.entries_of(row)):
+        elif stand[row.record_key] != _settled_entries(ledger, row, unsettled):
             looked.wrong.append(row.id)
     return looked
 
 
-def _find_waiting(reading: Reading) -> set[int | None]:
-    """Return the indexes of versions that wait for texts or vectors: they follow from no row."""
-    return {reading.index_number(name) for state in reading.states() for name in derived_indexes(state)}
+def _find_unsettled(reading: Any) -> set[int]:
+    """Return the indexes whose entries need not follow from the rows."""
+    return {
+        index
+        for state in reading.states()
+        for index, *name in reading._all(reading.texts.indexes, state.number)
+        if is_unsettled(state, IndexName(*name))
+    }
 
 
-def _standing(reading: Any, rows: Iterable[Row], waiting: Set[int | None]) -> dict[int, set[Entry]]:
-    """Return the entries that some records have, without those that wait for texts or vectors."""
+def _settled_entries(ledger: Ledger, row: Row, unsettled: Set[int]) -> set[Entry]:
+    """Return the entries that a row must have."""
+    state = ledger.kernel.state(ledger.kernel.name(row.schema))
+    if state is not None and state.fill is not None:
+        unsettled = {*unsettled, _NOWHERE}  # it may not be begun
+    return {entry for entry in ledger.entries_of(row) if entry[0] not in unsettled}
+
+
+def _standing(reading: Any, rows: Iterable[Row], unsettled: Set[int]) -> dict[int, set[Entry]]:
+    """Return the entries that some records have in indexes that follow from the rows."""
     by_key: dict[int, set[Entry]] = {row.record_key: set() for row in rows}
     sql = f"SELECT ix, key, t, dk FROM {reading.texts.u}.entry WHERE dk = ANY ($1::bigint[])"
     for ix, key, created_at, record_key in reading._all(sql, list(by_key)):
-        if ix not in waiting:
+        if ix not in unsettled:
             by_key[record_key].add((ix, key, created_at, record_key))
     return by_key
 
@@ -259,13 +273,13 @@ def _standing(reading: Any, rows: Iterable[Row], waiting: Set[int | None]) -> di
 def _mend(ledger: Ledger, ids: list[str]) -> None:
     """Repair the index entries of records, as they are now."""
     kernel: Any = ledger.kernel
-    waiting = _find_waiting(kernel)
+    unsettled = _find_unsettled(kernel)
     for id in ids:
         row = kernel.head(id)
         if row is None or not row.live:
             continue
-        should = set(ledger.entries_of(row))
-        stands = {entry for entry in kernel.entries_at(row.record_key) if entry[0] not in waiting}
+        should = _settled_entries(ledger, row, unsettled)
+        stands = {entry for entry in kernel.entries_at(row.record_key) if entry[0] not in unsettled}
         kernel.remove_entries(stands - should)
         kernel.add_entries(list(should - stands))
 

@@ -10,7 +10,7 @@ import apsw
 from dgent import codec
 from dgent.store.engine import fold, vector_check
 from dgent.store.engine import row as rows
-from dgent.store.engine.catalog import EMPTY, Entry, IndexName, TailRecord, is_declared, is_derived
+from dgent.store.engine.catalog import EMPTY, Entry, IndexName, TailRecord, is_unsettled
 from dgent.store.engine.commit import Ledger
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, Writing, ops_of
 from dgent.store.engine.row import Row, columns_of
@@ -164,11 +164,7 @@ class _Unsettled:
         self.indexes: set[int] = {-2}
         for ix, *name in kernel._all("SELECT ix, schema, iv, tag, path FROM ix WHERE iv <> 0"):
             state = states.get(name[0])
-            if state is None:
-                continue
-            if is_derived(IndexName(*name)):
-                self.indexes.add(ix)  # what waits there does not follow from the rows
-            elif state.fill is not None or (state.stale and not is_declared(state, IndexName(*name))):
+            if state is not None and is_unsettled(state, IndexName(*name)):
                 self.indexes.add(ix)
         self.schemas = {state.number for state in states.values() if state.fill is not None}
 
