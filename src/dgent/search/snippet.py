@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dgent.search.wanted import PhraseFinder, Wanted
-from dgent.search.words import Language, Word, find_words, is_paired, join_words
+from dgent.search.words import Language, Word, find_chunks, find_words, is_paired, join_words, words_of
 
 WIDTH = 160  # characters of a passage
 REACH = 250_000  # characters of a text that are looked at, from its start
@@ -17,6 +17,7 @@ LONG = 8_000  # characters of a text that is not split into words as a whole
 ELLIPSIS = "…"
 
 _SNAP = 24  # characters that a passage may lose so that it begins and ends between words
+_LONG_CHUNK = 64
 _JOINING = frozenset("\u200d\ufe0e\ufe0f")
 _SPACE = re.compile(r"\s")
 # Line breaks, and what could take over a terminal or turn its lines around.
@@ -51,13 +52,26 @@ def make_snippet(
     among equals the passage with more places wins, then the first. The first passage with everything is
     taken. Takes time in proportion to the text.
     """
-    sought = _Sought(wanted, language, weights or {})
-    matches = sought.find_in_long(text[:REACH]) if len(text) > LONG else sought.find(text)
-    start, end = _bounds(text, *_best(matches, sought.weights, width), width)
+    return _make(text, _Sought(wanted, language, weights or {}), width)
+
+
+def choose_snippet(texts: Iterable[str], wanted: Wanted) -> Snippet:
+    """Return the snippet with the most places among those of some texts, the first among equals."""
+    sought = _Sought(wanted, "english", {})
+    found = (_make(text, sought, WIDTH) for text in texts)
+    return max(found, key=lambda each: len(each.marks), default=Snippet(""))
+
+
+def _make(text: str, sought: _Sought, width: int) -> Snippet:
+    start, end = 0, len(text)
+    if end > width:
+        matches = sought.find_in_long(text[:REACH]) if end > LONG else sought.find(text)
+        start, end = _bounds(text, *_best(matches, sought.weights, width), width)
     before, after = ELLIPSIS if start else "", ELLIPSIS if end < len(text) else ""
     passage, shift = text[start:end], len(before)
-    places = sorted((first + shift, last + shift) for _, first, last in sought.find(passage))
-    return Snippet(f"{before}{passage.translate(_CONTROL)}{after}", tuple(_merge(places)))
+    places = sorted([(first + shift, last + shift) for _, first, last in sought.find(passage)])
+    shown = passage if passage.isprintable() and passage.isascii() else passage.translate(_CONTROL)
+    return Snippet(f"{before}{shown}{after}", tuple(_merge(places)))
 
 
 class _Sought:
@@ -72,21 +86,29 @@ class _Sought:
         for phrase in wanted.phrases:
             words = [step for step in phrase.steps if isinstance(step, str)]
             self.weights.append(1000 + sum(round(1000 * weights.get(word, 1.0)) for word in words))
-        self._fitting: dict[str, list[tuple[int, bool]]] = {}
+        self._fitting: dict[str, list[_Match]] = {}
 
     def find(self, text: str) -> Iterator[_Match]:
         """Yield the places of all that is wanted, in the order in which they end."""
+        if (finder := self._phrase_finder(text)) is not None:
+            yield from self._find_phrases(text, finder)
+            return
         fitting = self._fitting
-        finder, first = self._phrase_finder(text), len(self._wanted.words) + len(self._wanted.prefixes)
+        for chunk, start in find_chunks(text):
+            matches: Iterable[_Match] | None = fitting.get(chunk)
+            if matches is None:
+                made = (match for word in words_of(chunk, self._language) for match in self._fit(word))
+                # A long run of characters without spaces is one chunk, which does not come again.
+                matches = made if len(chunk) > _LONG_CHUNK else fitting.setdefault(chunk, [*made])
+            for number, first, last in matches:
+                yield number, start + first, start + last
+
+    def _find_phrases(self, text: str, finder: PhraseFinder) -> Iterator[_Match]:
+        first = len(self._wanted.words) + len(self._wanted.prefixes)
         for word in find_words(text, self._language):
-            numbers = fitting.get(word.form)
-            if numbers is None:
-                numbers = fitting[word.form] = self._fit(word)
-            for number, is_half in numbers:
-                yield number, word.start, word.start + 1 if is_half else word.end
-            if finder is not None:
-                for phrase, start, end in finder.end_at(word):
-                    yield first + self._wanted.phrases.index(phrase), start, end
+            yield from self._fit(word)
+            for phrase, start, end in finder.end_at(word):
+                yield first + self._wanted.phrases.index(phrase), start, end
 
     def find_in_long(self, text: str) -> Iterator[_Match]:
         """Yield the places of words in a long text, looking only where one may begin; else as `find` does.
@@ -118,13 +140,13 @@ class _Sought:
             return None
         return re.compile("|".join(map(re.escape, sorted(begins))))
 
-    def _fit(self, word: Word) -> list[tuple[int, bool]]:
-        """Return the numbers that a word fits, and whether only its first character does."""
+    def _fit(self, word: Word) -> list[_Match]:
+        """Return what a word fits, each with its place: a prefix may fit only its first character."""
         words, prefixes = self._wanted.words, self._wanted.prefixes
-        found = [(words.index(word.term), False)] if word.term in words else []
+        found = [(words.index(word.term), word.start, word.end)] if word.term in words else []
         for number, prefix in enumerate(prefixes, len(words)):
             if word.form.startswith(prefix.text) or word.term in prefix.stems:
-                found.append((number, is_paired(prefix.text)))
+                found.append((number, word.start, word.start + 1 if is_paired(prefix.text) else word.end))
         return found
 
     def _phrase_finder(self, text: str) -> PhraseFinder | None:
@@ -178,6 +200,8 @@ def _bounds(text: str, first: int, last: int, width: int) -> tuple[int, int]:
 
 def _keep_letters_whole(text: str, start: int, end: int) -> tuple[int, int]:
     """Shorten a passage so that no mark is cut off its letter; letters with very many marks are cut."""
+    if text.isascii():
+        return start, end
     for _ in range(_SNAP):
         start += start < end and _joins(text[start])
         end -= start < end < len(text) and _joins(text[end])

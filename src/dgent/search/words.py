@@ -281,12 +281,22 @@ def find_words(text: str, language: Language = "english") -> Iterator[Word]:
     """Yield the words of a text where they stand: the same that `count_words` counts."""
     words = _reader(language).words
     position = 0
-    pattern, compared = _pattern(text)
-    for match in pattern.finditer(compared):
-        start, last = match.start(), -1
-        for term, form, last, first, end, role in words[match[0]]:
+    for chunk, start in find_chunks(text):
+        last = -1
+        for term, form, last, first, end, role in words[chunk]:
             yield Word(term, form, position + last, start + first, start + end, role)
         position += last + 1
+
+
+def find_chunks(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the parts of a text that have words, such as a compound, and where each one begins."""
+    pattern, compared = _pattern(text)
+    return ((match[0], match.start()) for match in pattern.finditer(compared))
+
+
+def words_of(chunk: str, language: Language = "english") -> Iterable[Word]:
+    """Return the words of a part that `find_chunks` gave, with their places in it."""
+    return _reader(language).words[chunk]
 
 
 def fold(text: str) -> str:

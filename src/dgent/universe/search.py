@@ -13,7 +13,7 @@ from dgent.model.datum import Datum
 from dgent.model.path import EVERY
 from dgent.model.query import Query
 from dgent.search.record import count_record
-from dgent.search.snippet import Snippet, make_snippet
+from dgent.search.snippet import Snippet, choose_snippet
 from dgent.search.wanted import Wanted, parse_search
 from dgent.store.backend import Found, SearchPage
 from dgent.universe.contract import Contracts, date_source
@@ -48,8 +48,7 @@ class RecordHit(Generic[T]):
 
     @cached_property
     def _passage(self) -> Snippet:
-        found = (make_snippet(text, self._wanted) for text in self._found.texts)
-        return max(found, key=lambda each: len(each.marks), default=Snippet(""))
+        return choose_snippet(self._found.texts, self._wanted)
 
     @property
     def snippet(self) -> str:

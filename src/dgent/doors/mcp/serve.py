@@ -15,6 +15,7 @@ from mcp.server.stdio import stdio_server
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dgent.doors.mcp.pipe import is_watchable, open_pipes
 from dgent.doors.mcp.unreadable import ReadableStream
 from dgent.errors import ConfigError, InputError, Unavailable
 from dgent.system.files import FILE
@@ -27,7 +28,7 @@ CLOSE_S = 3  # for requests that are under way when the server stops
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve the client at standard input and output, until it closes them."""
-    async with stdio_server() as (read, write):
+    async with open_pipes() if is_watchable() else stdio_server() as (read, write):
         await server.run(ReadableStream(read, write), write, server.create_initialization_options())
 
 

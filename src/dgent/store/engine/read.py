@@ -207,8 +207,22 @@ def _datums(reading: Reading, rows: list[Found], lazy: bool) -> list[Datum]:
 
 def count(reading: Reading, q: Query, view: View, as_of: int | None) -> int:
     """Return how many records match; straight from the index where that proves everything."""
-    everything = q.replace(limit=None, offset=0, cursor=None, content=False, order_by="created_at")
+    everything = _without_page(q)
+    return _count(reading, everything, view, make_plan(reading, everything, view), as_of)
+
+
+def try_count(reading: Reading, q: Query, view: View, rows: int) -> int | None:
+    """Return how many records match; None if more than some rows have to be looked at for it."""
+    everything = _without_page(q)
     plan = make_plan(reading, everything, view)
+    return _count(reading, everything, view, plan, None) if _is_short(reading, plan, rows) else None
+
+
+def _without_page(q: Query) -> Query:
+    return q.replace(limit=None, offset=0, cursor=None, content=False, order_by="created_at")
+
+
+def _count(reading: Reading, everything: Query, view: View, plan: Plan, as_of: int | None) -> int:
     if as_of is not None and as_of >= reading.newest()[0]:
         as_of = None
     indexed = not (plan.lacking or any(map(reading.unindexed_rows, plan.unindexed)))
