@@ -17,7 +17,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.errors import LimitExceeded
 from dgent.blocks.history.log import VersionLog
 from dgent.cupboard import Cupboard
-from dgent.exchange.fork import ForkMerged, baseline, fork, merge, merging
+from dgent.exchange.fork import ForkMerged, baseline, fork, merge, run
 from tests.exchange.forks import Pair, fill, opened, state
 from tests.soak import times
 
@@ -456,8 +456,8 @@ async def test_a_merge_that_was_stopped_is_gone_on_with(
             raise asyncio.CancelledError
 
         for place, name in (
-            (merging.BlockMerge, "merge"),
-            (merging, "renumber_checkpoints"),
+            (run.BlockMerge, "merge"),
+            (run, "renumber_checkpoints"),
             (baseline, "save"),
         ):
             with monkeypatch.context() as cut, pytest.raises(asyncio.CancelledError):

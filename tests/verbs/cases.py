@@ -112,6 +112,10 @@ CASES: dict[str, list[Case]] = {
     ],
     "fork.list": [Case({}, [])],
     "fork.status": [Case({"name": "default"}, ["default"], "not_found")],
+    "fork.pull": [
+        Case({"name": "default"}, ["default"], "not_found"),
+        Case({"name": "default", "conflicts": "yours"}, ["default", "--conflicts", "yours"], "input"),
+    ],
     "fork.delete": [Case({"name": "default"}, ["default", "--yes"], "not_found")],
     "config.list": [Case({}, [])],
     "config.get": [Case({"name": "author"}, ["author"]), Case({"name": "nope"}, ["nope"], "input")],

@@ -13,7 +13,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.exchange import folders
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Terminal, on_a_terminal
 from tests.exchange.forks import fill, state
 from tests.fault.check import check_store
 from tests.verbs.test_constellation import killed
@@ -127,3 +127,62 @@ def test_names_that_are_taken_and_stores_that_are_not_theirs(terminal: Terminal)
     assert told(terminal, "-C", "sandbox", "constellation", "fork", "inner")["blocks"] == 3
     assert refused(terminal, "constellation", "merge", "inner") == "conflict"
     assert terminal("-C", "sandbox", "constellation", "merge", "inner").code == 0
+
+
+def edit(side: str, n: int) -> Callable[[dgent.Universe], Awaitable[None]]:
+    async def work(u: dgent.Universe) -> None:
+        await (await Library(u, "scout").get("persona")).append(f" {side}.")
+        await u.put(dgent.Datum("a", data={"n": n}))
+
+    return work
+
+
+def test_a_fork_catches_up(terminal: Terminal) -> None:
+    told(terminal, "constellation", "fork", "sandbox")
+    asyncio.run(in_store(terminal, "default", append))
+    done = told(terminal, "fork", "pull", "sandbox", "--dry-run")
+    assert done["dry_run"] and done["changed"] == 1
+    out = terminal("fork", "pull", "sandbox").out
+    assert "scout/persona  1 version came" in out and "records: 1 changed" in out
+    assert asyncio.run(in_store(terminal, "sandbox", persona)).endswith(" In the fork.")
+    assert terminal("-C", "sandbox", "fork", "pull").out.startswith("merged nothing")
+
+
+def test_between_forks_and_by_label(terminal: Terminal) -> None:
+    for name in ("one", "two"):
+        told(terminal, "constellation", "fork", name)
+    asyncio.run(in_store(terminal, "two", append))
+    done = told(terminal, "fork", "pull", "one", "--from", "two", "--label", "persona", "--owner", "scout")
+    assert [each["label"] for each in done["blocks"]] == ["persona"] and done["changed"] == 0
+    assert told(terminal, "-C", "one", "fork", "pull", "--from", "two")["changed"] == 1
+    assert refused(terminal, "fork", "pull", "one", "--label", "nothing") == "not_found"
+    assert terminal("fork", "pull", "one", "--from", "default").out.startswith("merged nothing")
+
+
+def test_conflicts_are_chosen(terminal: Terminal) -> None:
+    told(terminal, "constellation", "fork", "sandbox")
+    asyncio.run(in_store(terminal, "default", edit("Home", 2)))
+    asyncio.run(in_store(terminal, "sandbox", edit("Fork", 3)))
+    out = terminal("fork", "pull", "sandbox", "--conflicts", "ask").out  # no terminal: nobody to ask
+    assert "a: changed on both sides; not decided: use --conflicts both, theirs or mine" in out
+    assert asyncio.run(in_store(terminal, "sandbox", persona)).endswith("tea. Fork.")
+    done = told(terminal, "fork", "pull", "sandbox", "--conflicts", "theirs")
+    assert [each["choice"] for each in done["conflicts"]] == ["theirs", "theirs"]
+    assert asyncio.run(in_store(terminal, "sandbox", persona)).endswith("tea. Home.")
+    assert not told(terminal, "constellation", "merge", "sandbox")["conflicts"], "it was decided"
+
+
+def test_conflicts_are_asked_about(terminal: Terminal) -> None:
+    told(terminal, "constellation", "fork", "sandbox")
+    asyncio.run(in_store(terminal, "default", edit("Home", 2)))
+    asyncio.run(in_store(terminal, "sandbox", edit("Fork", 3)))
+    words = ["fork", "pull", "sandbox", "--conflicts", "ask"]
+    code, said = on_a_terminal(words, b"theirs\nmine\n")
+    assert code == 0 and "a: changed on both sides. Keep (both, theirs, mine, open)" in said
+    assert "persona: edited on both sides. Keep" in said
+    assert asyncio.run(in_store(terminal, "sandbox", persona)).endswith("tea. Fork.")
+
+    async def number(u: dgent.Universe) -> object:
+        return (await u.get("a")).data["n"]
+
+    assert asyncio.run(in_store(terminal, "sandbox", number)) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard
     from dgent.system.progress import Progress
     from dgent.universe.universe import Universe
+
+
+Choose = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 def unheard(_done: int, _total: int | None) -> None:
@@ -37,12 +40,14 @@ class Context:
         consent: Consent | None = None,
         library: Library | None = None,
         missing: Path | None = None,
+        choose: Choose | None = None,
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
         self.consent = consent  # who is asked where a block wants the partner or a human to agree
         self.library = library  # one that a program has already, with its own trust and consent
         self.missing = missing  # where the store will be that nothing has been written to yet
+        self.choose = choose  # asks a person a question with a few answers; None where nobody is there
         self.cupboard: Cupboard | None = None  # that of the last call, which knows the definitions
         self.out = out  # where a verb that writes a file writes when the file is called "-"
 

@@ -180,6 +180,7 @@ MODULES: dict[str, str] = {
     "constellation.merge": "dgent.verbs.store.fork",
     "fork.list": "dgent.verbs.store.fork",
     "fork.status": "dgent.verbs.store.fork",
+    "fork.pull": "dgent.verbs.store.fork",
     "fork.delete": "dgent.verbs.store.fork",
     "config.list": "dgent.verbs.store.config",
     "config.get": "dgent.verbs.store.config",

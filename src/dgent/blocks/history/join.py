@@ -70,11 +70,15 @@ class JoinStep:
 
 @dataclass(frozen=True)
 class JoinResult:
-    """The result of a join: the number of versions added, the size of the document, and its limit."""
+    """The result of a join: the number of versions added, the size of the document, and its limit.
+
+    `number` is the newest version of the block afterwards.
+    """
 
     versions: int
     size: int
     limit: int
+    number: int = 0
 
     @property
     def over_limit(self) -> bool:
@@ -135,6 +139,11 @@ def step_of_difference(before: Document, theirs: Document, by: str, message: str
     return JoinStep(change, "merge", by, clock.now(), message)
 
 
+def step_of_content(chosen: Document, by: str, message: str) -> JoinStep:
+    """Build one step that gives this document the content of another one."""
+    return JoinStep(lambda document: document.become(chosen), "merge", by, clock.now(), message)
+
+
 # -- joining ------------------------------------------------------------------------------------
 
 
@@ -146,7 +155,7 @@ async def join(
     done = JoinResult(0, 0, 0)
     for part in [list(steps)] if dry_run else _split_steps(steps):
         came = await _join(universe, log, part, note, dry_run)
-        done = JoinResult(done.versions + came.versions, came.size, came.limit)
+        done = JoinResult(done.versions + came.versions, came.size, came.limit, came.number)
     return done
 
 
@@ -177,7 +186,7 @@ async def _join(
             try:
                 made = [*_build_versions(universe, log, steps, _measure(shape, header.value.limit))]
                 size = made[-1][0].size if made else len(_measure(shape, header.value.limit)(log.document))
-                done = JoinResult(len(made), size, header.value.limit)
+                done = JoinResult(len(made), size, header.value.limit, log.number + len(made))
                 if not made or dry_run or await _commit(universe, log, made, header, note):
                     return done
             finally:

@@ -7,7 +7,7 @@ import select
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
 from dgent.verbs.caller import Caller
-from dgent.verbs.context import Context
+from dgent.verbs.context import Choose, Context
 from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
@@ -110,6 +110,13 @@ class Consent:
         about = clean(f"{request.agent} wants to {request.what} {request.label!r}: {request.reason}")
         return click.confirm(f"{about}. Do you agree?", err=True)
 
+    @property
+    def choose(self) -> Choose | None:
+        """A function that asks the user to choose an answer; None without a terminal or with `--yes`."""
+        if self._yes or sys.stdin is None or not sys.stdin.isatty():
+            return None
+        return _choose
+
     @contextmanager
     def explain(self) -> Iterator[None]:
         """Add a hint on --yes to a Denied that no user was asked about."""
@@ -119,6 +126,11 @@ class Consent:
             if self._unasked:
                 error.hint = "use --yes to agree"
             raise
+
+
+async def _choose(question: str, answers: Sequence[str]) -> str:
+    chosen: str = click.prompt(clean(question), type=click.Choice(answers), default=answers[0], err=True)
+    return chosen
 
 
 LOOK_S = 0.5  # how often to check that the output is still read
@@ -177,6 +189,7 @@ async def _answer(
             out=out.write,
             consent=consent.ask,
             missing=find_missing(settings),
+            choose=consent.choose,
         )
         result = registry.call(verb, context, ask)
         if verb.streams:

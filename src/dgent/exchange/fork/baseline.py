@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from dgent import codec
+from dgent import codec, ids
 from dgent.blocks.record import BLOCK, ERASURE, PACK, REDACTION, SEEN, SNAPSHOT, TEXT, VERSION
 from dgent.errors import Corrupt
 from dgent.exchange.copy import MARK
@@ -44,8 +44,21 @@ class BaseRecord:
     home: str = ""
 
 
+@dataclass(frozen=True)
+class PulledRecord:
+    """Some of the records of a base that a fork has with a store it pulled from, packed in the content.
+
+    `peer` identifies that store; `position` is its position then.
+    """
+
+    peer: str
+    part: int
+    position: str = ""
+
+
 BASE = Schema("dgent.fork.base", contract=BaseRecord, history="none", feed=False)
-OWN = frozenset((MARK.name, ORIGIN.name, BASE.name))
+PULLED = Schema("dgent.fork.pulled", contract=PulledRecord, history="none", feed=False)
+OWN = frozenset((MARK.name, ORIGIN.name, BASE.name, PULLED.name))
 """Schemas of records about a store itself, which are never copied to another."""
 INNER = frozenset(each.name for each in (VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, SEEN, TEXT))
 """Schemas of the parts of a block's document, which its version stands for, and of seen marks."""
@@ -55,7 +68,8 @@ class BaseEntry(NamedTuple):
     """A record of the base: its schema and the hash of its content.
 
     Of a block also its header (`card`), its newest merged version, and that of the fork point: up to there,
-    versions have the same numbers on both sides.
+    versions have the same numbers on both sides. `synced` is the version here after the last pull, which only
+    the base of a pull has.
     """
 
     schema: str
@@ -63,6 +77,7 @@ class BaseEntry(NamedTuple):
     card: dict[str, Any] | None = None
     version: int = 0
     point: int = 0
+    synced: int = 0
 
 
 Base = dict[str, BaseEntry]
@@ -130,36 +145,62 @@ async def load(universe: Universe) -> tuple[Base, str]:
 async def save(universe: Universe, base: Base, home: str) -> None:
     """Replace the stored base in one commit."""
     universe.register(BASE)
-    rows = list(base.items())
-    parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)] or [[]]
+    rows = [(id, *each[:5]) for id, each in base.items()]
+    pages = {
+        f"{BASE.name}/{part}": (BaseRecord(part, "" if part else home), content)
+        for part, content in enumerate(_pack_pages(rows))
+    }
+    await _replace(universe, EVERYTHING.replace(schema=BASE.name), pages)
+
+
+async def load_pulled(universe: Universe, peer: str) -> tuple[Base, str]:
+    """Load the base that a fork has with a store it pulled from, and the position of that store then."""
+    base: Base = {}
+    position = ""
+    async for page in universe.iterate(_pulled_from(peer), raw=True):
+        base.update(_unpack(page.content, _PulledRow))
+        position = position or str(page.data.get("position", ""))
+    return base, position
+
+
+async def save_pulled(universe: Universe, peer: str, base: Base, position: str) -> None:
+    """Replace the base that a fork has with a store it pulled from, in one commit."""
+    universe.register(PULLED)
+    rows = [(id, *each) for id, each in base.items()]
+    pages = {
+        ids.compose(PULLED.name, peer, str(part)): (PulledRecord(peer, part, position), content)
+        for part, content in enumerate(_pack_pages(rows))
+    }
+    await _replace(universe, _pulled_from(peer), pages)
+
+
+def _pulled_from(peer: str) -> Query:
+    return EVERYTHING.replace(schema=PULLED.name, prefix=ids.compose(PULLED.name, peer, ""))
+
+
+async def _replace(universe: Universe, old: Query, pages: Mapping[str, tuple[object, bytes]]) -> None:
     ops: list[Op] = []
-    for part, some in enumerate(parts):
-        datum, _ = write.new_datum(
-            universe.contracts,
-            BaseRecord(part, "" if part else home),
-            id=f"{BASE.name}/{part}",
-            author="system",
-            content=_pack(some),
-        )
+    for id, (record, content) in pages.items():
+        datum, _ = write.new_datum(universe.contracts, record, id=id, author="system", content=content)
         ops.append(Put(datum, None, None, True))
-    old = await universe.query(EVERYTHING.replace(schema=BASE.name, content=False), raw=True)
-    mine = {op.id for op in ops}
-    ops += [Delete(each.id) for each in old if each.id not in mine]
-    if ops:
-        await universe.commit(ops, note="fork")
+    found = await universe.query(old.replace(content=False), raw=True)
+    ops += [Delete(each.id) for each in found if each.id not in pages]
+    await universe.commit(ops, note="fork")
 
 
-def _pack(rows: Iterable[tuple[str, BaseEntry]]) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode([(id, *each) for id, each in rows]), 6)
+def _pack_pages(rows: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    parts = [rows[start : start + PAGE_RECORDS] for start in range(0, len(rows), PAGE_RECORDS)] or [[]]
+    return [zlib.compress(msgspec.msgpack.encode(part), 6) for part in parts]
 
 
 _Row = tuple[str, str, bytes, dict[str, Any] | None, int, int]
+_PulledRow = tuple[str, str, bytes, dict[str, Any] | None, int, int, int]
 
 
-def _unpack(content: bytes) -> Base:
+def _unpack(content: bytes, row: Any = _Row) -> Base:
     try:
         plain = zlib.decompressobj().decompress(content, MAX_BYTES)
-        rows = msgspec.msgpack.decode(plain, type=list[_Row])
+        rows = msgspec.msgpack.decode(plain, type=list[row])
     except (zlib.error, msgspec.MsgspecError) as error:
         raise Corrupt(f"the base of the fork cannot be read: {error}") from None
-    return {row[0]: BaseEntry(*row[1:]) for row in rows}
+    return {each[0]: BaseEntry(*each[1:]) for each in rows}

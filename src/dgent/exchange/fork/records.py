@@ -1,4 +1,4 @@
-"""Three-way merge of records: as in the base, as in the fork, and as here."""
+"""Three-way merge of records: as in the base, as on the other side, and as here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from dgent import ids
 from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
 from dgent.exchange.fork.ancestry import Ancestry
 from dgent.exchange.fork.baseline import BaseEntry, hash_record
 from dgent.exchange.fork.report import ForkClash, MergeTally
+from dgent.exchange.fork.resolve import LEFT_OPEN, OPEN, Resolver
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
@@ -29,30 +32,30 @@ GRANTS = frozenset((MEMBER.name, SHARE.name))
 
 OTHER_ROOM = "its room has rules across records that a merge cannot enforce"
 FORGOTTEN = "it was forgotten here, and stays forgotten"
-KEPT_ENTRY = "merged by union: what the fork deleted stays here"
-UNREADABLE = "it cannot be read in the fork"
+KEPT_ENTRY = "merged by union: what was deleted {where} stays here"
+UNREADABLE = "it cannot be read {where}"
 
 
 class ForkChange(NamedTuple):
-    """A record in the base and in the fork; None where it does not exist."""
+    """A record in the base and on the other side; None where it does not exist."""
 
     id: str
     base: BaseEntry | None
-    fork: Datum | None
-    here: bytes | None = None  # hash of the base here, if its author differs from the fork
+    theirs: Datum | None
+    here: bytes | None = None  # hash of the base here, if its author differs from theirs
 
     @property
     def schema(self) -> str:
         """Its schema."""
-        if self.fork is not None:
-            return self.fork.schema or ""
+        if self.theirs is not None:
+            return self.theirs.schema or ""
         return "" if self.base is None else self.base.schema
 
     @property
     def is_changed(self) -> bool:
-        """True when the fork changed it."""
+        """True when the other side changed it."""
         was = None if self.base is None else self.base.fingerprint
-        return was != (None if self.fork is None else hash_record(self.fork))
+        return was != (None if self.theirs is None else hash_record(self.theirs))
 
 
 class _MergeDecision(NamedTuple):
@@ -62,6 +65,7 @@ class _MergeDecision(NamedTuple):
     counted: str = ""
     clash: ForkClash | None = None
     left: str = ""
+    again: bool = True
 
 
 class RecordMerge:
@@ -74,10 +78,12 @@ class RecordMerge:
         tally: MergeTally,
         note: str,
         dry_run: bool,
+        resolver: Resolver,
         ancestry: Ancestry | None = None,
     ) -> None:
         self._target, self._owners, self._tally = target, owners, tally
         self._note, self._dry_run, self._ancestry = note, dry_run, ancestry
+        self._resolver, self._where = resolver, tally.side.where
 
     async def merge(self, changes: Sequence[ForkChange]) -> None:
         """Merge some records, those of one room in one commit, repeated after a conflict."""
@@ -108,7 +114,7 @@ class RecordMerge:
 
     def _count(self, change: ForkChange, decision: _MergeDecision) -> None:
         if decision.left:
-            self._tally.skip(change.id, change.schema, decision.left, decision.left != KEPT_ENTRY)
+            self._tally.skip(change.id, change.schema, decision.left, decision.again)
         if decision.clash is not None:
             self._tally.conflicts.append(decision.clash)
         if decision.counted:
@@ -124,63 +130,84 @@ class RecordMerge:
         if self._ancestry is not None:
             changes = [await self._find_base(*pair) for pair in zip(changes, there, strict=True)]
         return [
-            self._decide(change, here, other, change.id in gone)
+            await self._decide(change, here, other, change.id in gone)
             for change, here, other in zip(changes, there, beside, strict=True)
         ]
 
     async def _find_base(self, change: ForkChange, there: Datum | None) -> ForkChange:
         """Return the change with the newest version that both sides have had as its base."""
-        if self._ancestry is None or change.fork is None or _is_same_content(change.fork, there):
+        if self._ancestry is None or change.theirs is None or _is_same_content(change.theirs, there):
             return change
         base, here = await self._ancestry.find_record_base(change.id)
         return change._replace(base=base, here=here)
 
-    def _decide(
+    async def _decide(
         self, change: ForkChange, there: Datum | None, beside: Datum | None, gone: bool
     ) -> _MergeDecision:
         was = None if change.base is None else change.base.fingerprint
         was_here = was if change.here is None else change.here
-        theirs = None if change.fork is None else hash_record(change.fork)
+        theirs = None if change.theirs is None else hash_record(change.theirs)
         ours = None if there is None else hash_record(there)
-        if theirs in (was, ours) or _is_same_content(change.fork, there):
+        if theirs in (was, ours) or _is_same_content(change.theirs, there):
             return _MergeDecision()
-        if change.fork is None:
+        if change.theirs is None:
             assert there is not None, "a record deleted on both sides is equal"
-            return self._decide_deleted(change, there, ours == was_here)
-        if change.fork.problem is not None:
-            return _MergeDecision(left=UNREADABLE)
+            return await self._decide_deleted(change, there, ours == was_here)
+        if change.theirs.problem is not None:
+            return _MergeDecision(left=UNREADABLE.format(where=self._where))
         if there is None:
-            return _MergeDecision(left=FORGOTTEN) if gone else self._decide_missing(change, change.fork)
-        if ours == was_here and there.schema == change.fork.schema:
-            return _MergeDecision(self._put(change.fork, change.id, there.rev), "changed")
-        return self._keep_both(change, change.fork, beside)
+            return (
+                _MergeDecision(left=FORGOTTEN) if gone else await self._decide_missing(change, change.theirs)
+            )
+        if ours == was_here and there.schema == change.theirs.schema:
+            return _MergeDecision(self._put(change.theirs, change.id, there.rev), "changed")
+        return await self._decide_both(change, change.theirs, there, beside)
 
-    def _decide_deleted(self, change: ForkChange, there: Datum, unchanged: bool) -> _MergeDecision:
-        """Decide about a record that the fork deleted; `unchanged`: the one here is as it was."""
+    async def _decide_deleted(self, change: ForkChange, there: Datum, unchanged: bool) -> _MergeDecision:
+        """Decide about a record that the other side deleted; `unchanged`: the one here is as it was."""
         if change.schema in UNION:
-            return _MergeDecision(left=KEPT_ENTRY)
+            return _MergeDecision(left=KEPT_ENTRY.format(where=self._where), again=False)
         if unchanged:
             return _MergeDecision(Delete(change.id, there.rev), "deleted")
-        return _MergeDecision(clash=ForkClash(change.id, change.schema, "deleted in the fork, changed here"))
+        clash = ForkClash(change.id, change.schema, f"deleted {self._where}, changed here")
+        return await self._resolve(clash, None, Delete(change.id, there.rev))
 
-    def _decide_missing(self, change: ForkChange, fork: Datum) -> _MergeDecision:
-        """Decide about a record of the fork that is not here: new, or deleted here."""
-        put = self._put(fork, change.id, 0)
+    async def _decide_missing(self, change: ForkChange, theirs: Datum) -> _MergeDecision:
+        """Decide about a record of the other side that is not here: new, or deleted here."""
+        put = self._put(theirs, change.id, 0)
         if change.base is None:
             return _MergeDecision(put, "added")
-        what = "deleted here, changed in the fork"
+        what = f"deleted here, changed {self._where}"
         if change.schema in GRANTS:
-            return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=dict(fork.data)))
-        return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, change.id))
+            return await self._resolve(
+                ForkClash(change.id, change.schema, what, theirs=dict(theirs.data)), None, put
+            )
+        return await self._resolve(ForkClash(change.id, change.schema, what, change.id), put, put)
 
-    def _keep_both(self, change: ForkChange, theirs: Datum, beside: Datum | None) -> _MergeDecision:
-        """Decide about a record that both sides wrote: ours stays, theirs gets another id where possible."""
+    async def _decide_both(
+        self, change: ForkChange, theirs: Datum, there: Datum, beside: Datum | None
+    ) -> _MergeDecision:
+        """Decide about a record that both sides wrote; with `both` theirs gets another id where possible."""
         what = "changed on both sides" if change.base is not None else "made on both sides"
+        put = self._put(theirs, change.id, there.rev)
         if change.schema in IN_PLACE:
-            return _MergeDecision(clash=ForkClash(change.id, change.schema, what, theirs=dict(theirs.data)))
+            return await self._resolve(
+                ForkClash(change.id, change.schema, what, theirs=dict(theirs.data)), None, put
+            )
         id = _make_copy_id(change)
-        put = None if beside is not None else self._put(theirs, id, 0)
-        return _MergeDecision(put, clash=ForkClash(change.id, change.schema, what, id))
+        both = None if beside is not None else self._put(theirs, id, 0)
+        return await self._resolve(ForkClash(change.id, change.schema, what, id), both, put)
+
+    async def _resolve(self, clash: ForkClash, both: Op | None, theirs: Op) -> _MergeDecision:
+        """Return the op that the choice for a conflict asks for; `mine` and an open one need none."""
+        choice = await self._resolver.resolve(clash)
+        if choice == "both":
+            return _MergeDecision(both, clash=clash)
+        kept = clash.id if choice == "theirs" and isinstance(theirs, Put) else ""
+        clash = msgspec.structs.replace(clash, choice=choice, kept=kept)
+        return _MergeDecision(
+            theirs if choice == "theirs" else None, clash=clash, left=LEFT_OPEN if choice == OPEN else ""
+        )
 
     def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
         plain = datum.replace(id=id, rev=None, seq=None, updated_at=None)
@@ -194,8 +221,8 @@ def _is_same_content(one: Datum | None, other: Datum | None) -> bool:
 
 
 def _make_copy_id(change: ForkChange) -> str:
-    """Return the id for the fork's version of a record that both sides changed; the same each time."""
-    mark = "" if change.fork is None else hash_record(change.fork).hex()[:12]
+    """Return the id for the other side's version of a record that both sides changed; the same each time."""
+    mark = "" if change.theirs is None else hash_record(change.theirs).hex()[:12]
     id = f"{change.id}~{mark}"
     if len(id.encode()) <= ids.MAX_ID_BYTES:
         return id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -11,10 +11,22 @@ MergeMethod = Literal["new", "versions", "changes", "compared", "beside", "card"
 changes; as one version by comparing both contents; as a separate block; or only its header."""
 
 
-class ForkClash(msgspec.Struct, frozen=True):
-    """A conflict of both sides that the user must decide; nothing is lost.
+class Side(NamedTuple):
+    """The side that changes come from, in the words of reports; `suffix` marks its labels that are taken."""
 
-    `kept` is the id or label of the fork's version here; if it is not stored, `theirs` has it.
+    where: str
+    suffix: str
+
+
+FORK = Side("in the fork", "fork")
+HOME = Side("at home", "home")
+SIBLING = Side("in the other fork", "fork")
+
+
+class ForkClash(msgspec.Struct, frozen=True):
+    """A conflict of both sides, and what was chosen for it: `both`, `theirs`, `mine`, or `open` if nothing.
+
+    `kept` is the id or label of the other side's version here; if it is not stored, `theirs` has it.
     """
 
     id: str
@@ -22,6 +34,7 @@ class ForkClash(msgspec.Struct, frozen=True):
     what: str
     kept: str = ""
     theirs: dict[str, Any] | None = None
+    choice: str = "both"
 
 
 class BlockMerged(msgspec.Struct, frozen=True):
@@ -46,7 +59,7 @@ class NotMerged(msgspec.Struct, frozen=True):
 
 
 class ForkMerged(msgspec.Struct, frozen=True):
-    """The result of a merge, or with `dry_run` what it would be.
+    """The result of a merge or a pull, or with `dry_run` what it would be.
 
     `added`, `changed` and `deleted` count records other than blocks; `entries` are archival ones among those
     added. `seq` is the target's newest commit afterwards.
@@ -73,7 +86,8 @@ class ForkMerged(msgspec.Struct, frozen=True):
 class MergeTally:
     """The counts of a merge in progress."""
 
-    def __init__(self) -> None:
+    def __init__(self, side: Side) -> None:
+        self.side = side
         self.counts = dict.fromkeys(("added", "changed", "deleted", "entries"), 0)
         self.blocks: list[BlockMerged] = []
         self.conflicts: list[ForkClash] = []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from dgent.blocks.record import BLOCK
 from dgent.config.places import constellation_folder, constellations
 from dgent.errors import Busy, Conflict, Corrupt, DgentError, InputError, NotFound
 from dgent.exchange import backup, folders
 from dgent.exchange import fork as forks
-from dgent.exchange.fork.origin import Scope, check_scope, identity, origin
+from dgent.exchange.fork.origin import Scope, check_scope, identity, origin, require_origin
+from dgent.exchange.fork.resolve import ANSWERS, AskConflict, Choice
 from dgent.universe.position import position_of
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -103,10 +105,20 @@ async def _copy_file(context: Context, source: Universe, new: Path) -> forks.For
         return await forks.stamp(u, whose, await u.seq(), name=context.constellation or "", home=home)
 
 
+Label = Annotated[tuple[str, ...], option("only blocks with this label, or in this label folder", short="l")]
+Owner = Annotated[
+    tuple[str, ...], option("only what belongs to this agent; may be given more than once", complete="agent")
+]
+Conflicts = Annotated[Choice, option("what both sides changed: keep both, theirs, mine, or ask about each")]
+
+
 class MergeFork(Ask):
     """Input of `constellation.merge`."""
 
     name: Name
+    label: Label = ()
+    owner: Owner = ()
+    conflicts: Conflicts = "both"
     dry_run: DryRun = False
 
 
@@ -115,7 +127,81 @@ async def merge(context: Context, ask: MergeFork) -> forks.ForkMerged:
     """Bring what was done in a fork back to this store; nothing is lost on either side."""
     target = await context.universe()
     async with _open(context, ask.name, target.author) as u:
-        return await forks.merge(u, target, dry_run=ask.dry_run, progress=context.report)
+        return await forks.merge(
+            u,
+            target,
+            labels=ask.label,
+            agents=ask.owner,
+            conflicts=ask.conflicts,
+            ask=_asker(context),
+            dry_run=ask.dry_run,
+            progress=context.report,
+        )
+
+
+def _asker(context: Context) -> AskConflict | None:
+    """Return a function that asks the caller about a conflict; None where nobody can be asked."""
+    choose = context.choose
+    if choose is None:
+        return None
+
+    async def ask(clash: forks.ForkClash) -> str:
+        name = clash.kept if clash.schema == BLOCK.name and clash.kept else clash.id
+        return await choose(f"{name}: {clash.what}. Keep", ANSWERS)
+
+    return ask
+
+
+class PullFork(Ask):
+    """Input of `fork.pull`."""
+
+    name: Annotated[
+        str, argument("the fork that catches up; without it, this store", complete="constellation")
+    ] = ""
+    source: Annotated[
+        str, option("another fork to pull from; without it, home", name="from", complete="constellation")
+    ] = ""
+    label: Label = ()
+    owner: Owner = ()
+    conflicts: Conflicts = "both"
+    dry_run: DryRun = False
+
+
+@verb("fork.pull", effect="write", errors=(InputError, NotFound, Conflict, Corrupt), local=True)
+async def pull(context: Context, ask: PullFork) -> forks.ForkMerged:
+    """Bring a fork up to date with its home, or with another fork of that."""
+    async with AsyncExitStack() as stack:
+        if ask.name:
+            here = None if ask.source else await context.universe()
+            author = "system" if here is None else here.author
+            fork = await stack.enter_async_context(_open(context, ask.name, author))
+        else:
+            here, fork = None, await context.universe()
+        if here is None:
+            name = ask.source or await _name_home(fork)
+            here = await stack.enter_async_context(_open(context, name, fork.author))
+        return await forks.pull(
+            fork,
+            here,
+            labels=ask.label,
+            agents=ask.owner,
+            conflicts=ask.conflicts,
+            ask=_asker(context),
+            dry_run=ask.dry_run,
+            progress=context.report,
+        )
+
+
+async def _name_home(fork: Universe) -> str:
+    """Return the name of the constellation that a fork was made from; raises InputError if it has none."""
+    made = await require_origin(fork)
+    if not made.name:
+        raise InputError(
+            "the home of this fork is not a constellation, so it cannot be found by name",
+            hint="run it where home is: dgent fork pull NAME",
+            field="name",
+        )
+    return made.name
 
 
 @verb("fork.list", effect="read", local=True)

@@ -83,8 +83,11 @@ def _block(each: Any, paint: Paint) -> str:
 
 
 def _clash(each: Any) -> str:
-    kept = f"; the fork's is kept as {each.kept}" if each.kept and each.kept != each.id else ""
-    theirs = f"; in the fork: {as_text(each.theirs)}" if each.theirs else ""
+    if each.choice != "both":
+        said = "not decided: use --conflicts both, theirs or mine" if each.choice == "open" else each.choice
+        return f"{each.id}: {each.what}; {said}"
+    kept = f"; theirs is kept as {each.kept}" if each.kept and each.kept != each.id else ""
+    theirs = f"; theirs: {as_text(each.theirs)}" if each.theirs else ""
     return f"{each.id}: {each.what}{kept}{theirs}"
 
 
