@@ -256,7 +256,7 @@ class _CopyRun:
         batch: list[Datum] = []
         async with aclosing(Snapshot(self.source, floor).records(_EVERYTHING)) as found:
             async for datum in found:
-                if datum.schema == MARK.name or datum.schema in reserved.DERIVED:
+                if datum.schema == MARK.name or datum.schema in reserved.UNSHARED:
                     continue
                 if datum.problem is not None:
                     raise Corrupt(datum.problem, id=datum.id)
@@ -363,7 +363,7 @@ class _CopyRun:
         everything = cast("AsyncGenerator[Datum]", universe.iterate(_EVERYTHING, as_of=as_of, raw=True))
         async with aclosing(everything) as records:
             async for datum in records:
-                if datum.schema == MARK.name or datum.schema in reserved.DERIVED:
+                if datum.schema == MARK.name or datum.schema in reserved.UNSHARED:
                     continue
                 if datum.problem is not None:
                     raise Corrupt(datum.problem, id=datum.id)

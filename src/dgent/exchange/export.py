@@ -83,7 +83,7 @@ async def export(
     records = 0
     async with aclosing(moment.records(wanted)) as found:
         async for datum in found:
-            if datum.schema in reserved.DERIVED:
+            if datum.schema in reserved.UNSHARED:
                 continue
             if datum.problem is not None:
                 raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")

@@ -21,7 +21,7 @@ _CUPBOARD = (
 MODULES = {"blocks": "dgent.blocks.room", "cupboard": "dgent.cupboard.room"}
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
-_OWN = ("conflict", "copy", "fork", "fork.base", "outbox", "outbox.home", "outbox.part")
+_OWN = ("conflict", "copy", "fork", "fork.base", "outbox", "outbox.home", "outbox.part", "token")
 
 OWNERS: dict[str, str] = {
     **{f"block.{name}": "blocks" for name in _BLOCKS},
@@ -45,8 +45,11 @@ PRIVATE: dict[str, frozenset[str]] = {
 """The schemas that nobody below a partner reads, unless their room says who may."""
 
 
-DERIVED = frozenset(("block.text",))
-"""The schemas of records that follow from others: nobody copies, exports or merges them."""
+UNSHARED = frozenset(("block.text", "dgent.token"))
+"""The schemas of records that stay in their store: nobody copies, exports or merges them.
+
+They follow from others, or give access to this very store.
+"""
 
 
 def may_be_of_room(id: str) -> bool:

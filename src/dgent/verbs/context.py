@@ -41,6 +41,7 @@ class Context:
         library: Library | None = None,
         missing: Path | None = None,
         choose: Choose | None = None,
+        upload: Path | None = None,
     ) -> None:
         self._universe, self._settings = universe, settings
         self.caller, self.report, self.local = caller, report, local
@@ -49,7 +50,14 @@ class Context:
         self.missing = missing  # where the store will be that nothing has been written to yet
         self.choose = choose  # asks a person a question with a few answers; None where nobody is there
         self.cupboard: Cupboard | None = None  # that of the last call, which knows the definitions
+        self.upload = upload  # what a verb that reads a file reads when the file is called "-"
         self.out = out  # where a verb that writes a file writes when the file is called "-"
+
+    def copy(self, *, out: Callable[[bytes], object] | None = None, upload: Path | None = None) -> Context:
+        """Return this context for one call that writes or reads a file called "-"."""
+        twin = object.__new__(Context)
+        twin.__dict__.update(self.__dict__, out=out, upload=upload)
+        return twin
 
     async def universe(self) -> Universe:
         """Return the universe of this call, limited to the caller's permissions; opens it at first use."""

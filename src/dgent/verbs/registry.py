@@ -61,7 +61,8 @@ class Verb(msgspec.Struct, frozen=True):
 
     `lighter` returns the effect of a call that does less than the verb can, such as a dry run: then less
     trust is enough. A `local` verb works with files or modules of this machine: only a door of this machine
-    offers it, and only to partners. A verb that `makes` may create the store that it works on.
+    offers it, and only to partners; `unless` returns whether a call of it touches none. A verb that `makes`
+    may create the store that it works on.
     """
 
     id: str
@@ -75,6 +76,11 @@ class Verb(msgspec.Struct, frozen=True):
     local: bool = False
     lighter: Callable[[Any], Effect | None] | None = None
     makes: bool = False
+    unless: Callable[[Any], bool] | None = None
+
+    def is_local(self, ask: Ask) -> bool:
+        """Return whether this call works with files or modules of this machine."""
+        return self.local and not (self.unless is not None and self.unless(ask))
 
     def effect_of(self, ask: Ask) -> Effect:
         """Return the effect of this call, which may be less than that of the verb."""
@@ -95,6 +101,7 @@ def verb(
     local: bool = False,
     lighter: Callable[[Any], Effect | None] | None = None,
     makes: bool = False,
+    unless: Callable[[Any], bool] | None = None,
 ) -> Callable[[F], F]:
     """Register a function as a verb; input, output and help come from its annotations and docstring."""
 
@@ -114,6 +121,7 @@ def verb(
             local,
             lighter,
             makes,
+            unless,
         )
         return run
 
@@ -164,7 +172,8 @@ _KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "
 def call(verb: Verb, context: Context, given: Mapping[str, Any] | Ask) -> Any:
     """Check trust and call a verb; returns an awaitable, or an async iterator for one that streams."""
     ask = given if isinstance(given, Ask) else read_input(verb, given)
-    callers.check(context.caller, verb.id, verb.effect_of(ask), verb.local)
-    context.check_local(verb.id, verb.local)
+    local = verb.is_local(ask)
+    callers.check(context.caller, verb.id, verb.effect_of(ask), local)
+    context.check_local(verb.id, local)
     result: Awaitable[Any] | AsyncIterator[Any] = verb.run(context, ask)
     return result

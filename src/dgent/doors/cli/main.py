@@ -21,6 +21,7 @@ GARBAGE = 50_000  # objects before the collector looks: loading modules makes ma
 
 BUILTIN = {
     "mcp": "Serve an agent's host (Claude Code, Cursor, Zed, …) over the Model Context Protocol.",
+    "serve": "Serve constellations to programs over HTTP.",
     "invoke": "Call a verb by its path, such as self.data.query.",
     "demo": "Show an agent's story in the terminal, on a temporary store.",
     "completion": "Print the script that completes dgent's commands in your shell.",
@@ -85,10 +86,11 @@ def _build(id: str, name: str) -> click.Command:
 
 
 def _builtin(name: str) -> click.Command:
-    if name == "mcp":
-        from dgent.doors.cli.mcp import mcp_
+    if name in ("mcp", "serve"):
+        from importlib import import_module
 
-        return mcp_
+        own: click.Command = getattr(import_module(f"dgent.doors.cli.{name}"), name + "_")
+        return own
     from dgent.doors.cli import builtin
 
     found: click.Command = getattr(builtin, name + "_")
@@ -241,7 +243,7 @@ def wants_json() -> bool:
 def _print(error: dict[str, str]) -> None:
     error = {name: mask(text) for name, text in error.items()}
     if wants_json():
-        from dgent.doors.cli.wire import as_ascii
+        from dgent.verbs.wire import as_ascii
 
         sys.stderr.write(as_ascii({"ok": False, **error}) + "\n")
         return

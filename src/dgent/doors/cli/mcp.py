@@ -302,6 +302,6 @@ def _report_change(chosen: DoorOptions, host: str, path: Path, changed: bool, sa
     if chosen.output == "human":
         click.echo(f"{said}: {path}")
         return
-    from dgent.doors.cli.wire import as_ascii
+    from dgent.verbs.wire import as_ascii
 
     click.echo(as_ascii({"ok": True, "data": {"host": host, "path": str(path), "changed": changed}}))

@@ -14,8 +14,8 @@ import msgspec
 from dgent.config import settings as config
 from dgent.doors.cli.options import DoorOptions
 from dgent.doors.cli.style import Paint, ago, terminal_size
-from dgent.doors.cli.wire import as_text
 from dgent.verbs.registry import Items
+from dgent.verbs.wire import as_text
 
 Lines = list[str]
 

@@ -22,7 +22,6 @@ from dgent.config.secret import mask
 from dgent.doors.cli import render
 from dgent.doors.cli.options import DoorOptions, options_of
 from dgent.doors.cli.style import clean
-from dgent.doors.cli.wire import as_json
 from dgent.errors import ConfigError, Degraded, Denied, InputError, NotFound
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -30,6 +29,7 @@ from dgent.verbs import registry
 from dgent.verbs.caller import Caller
 from dgent.verbs.context import Choose, Context
 from dgent.verbs.registry import Ask, Verb
+from dgent.verbs.wire import as_json
 
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Request

@@ -149,7 +149,7 @@ def find_changed(
         head = reading.row(record_key)
         if head is None or head.seq <= as_of:
             continue
-        if reading.name(head.schema) in reserved.DERIVED:
+        if reading.name(head.schema) in reserved.UNSHARED:
             found[record_key] = None
             continue
         try:

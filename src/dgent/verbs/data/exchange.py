@@ -24,6 +24,8 @@ from dgent.verbs.context import Context
 from dgent.verbs.data.record import DryRun, FindRecords, query_of
 from dgent.verbs.registry import Ask, argument, option, verb
 
+STREAM = "-"  # in place of a file's name: standard input or output, or the body of a request
+
 
 class Export(FindRecords):
     """Input of `data.export`."""
@@ -31,14 +33,20 @@ class Export(FindRecords):
     to: Annotated[str, option("a new file; - writes to standard output", short="o")] = "-"
 
 
-@verb("data.export", effect="read", errors=(InputError, StorageFull, NoBackendAvailable), local=True)
+@verb(
+    "data.export",
+    effect="read",
+    errors=(InputError, StorageFull, NoBackendAvailable),
+    local=True,
+    unless=lambda ask: ask.to == STREAM,
+)
 async def export(context: Context, ask: Export) -> jsonl.Exported:
     """Write records as lines of JSON."""
     u = await context.universe()
     if ask.as_of is not None:
         raise InputError("export writes what is there now", hint="leave as_of out", field="as_of")
     wanted = query_of(ask).replace(limit=None)
-    if ask.to == "-":
+    if ask.to == STREAM:
         if context.out is None:
             raise InputError("there is no standard output here", hint="name a file", field="to")
         return await jsonl.export(u, context.out, query=wanted, progress=context.report)
@@ -87,12 +95,16 @@ class Import(Ask):
     errors=(InputError, NotFound, Corrupt, Denied, VersionConflict),
     local=True,
     makes=True,
+    unless=lambda ask: ask.path == STREAM,
 )
 async def import_(context: Context, ask: Import) -> jsonl.Imported:
     """Read records from lines that export wrote; a damaged file imports nothing."""
-    if not Path(ask.path).exists():
+    path = Path(ask.path)
+    if ask.path == STREAM:
+        if context.upload is None:
+            raise InputError("there is nothing to read here", hint="name a file", field="path")
+        path = context.upload
+    elif not path.exists():
         raise NotFound(f"there is no file {ask.path}", path=ask.path)
     u = await context.universe()
-    return await jsonl.import_(
-        u, Path(ask.path), existing=ask.existing, dry_run=ask.dry_run, progress=context.report
-    )
+    return await jsonl.import_(u, path, existing=ask.existing, dry_run=ask.dry_run, progress=context.report)

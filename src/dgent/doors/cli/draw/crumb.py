@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dgent import clock
 from dgent.doors.cli.style import Paint, ago, cut, fit, many, size, table, until, width
-from dgent.doors.cli.wire import as_text
 from dgent.verbs.cupboard import answer
 from dgent.verbs.cupboard.answer import Crumb
 from dgent.verbs.registry import Items
+from dgent.verbs.wire import as_text
 
 if TYPE_CHECKING:
     from dgent.verbs.cupboard import answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.doors.cli.style import Paint, ago, many, size, table
-from dgent.doors.cli.wire import as_text
+from dgent.verbs.wire import as_text
 
 Lines = list[str]
 SHOWN = 20

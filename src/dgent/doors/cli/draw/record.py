@@ -10,8 +10,8 @@ import msgspec
 
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.style import SHORT_ID, Paint, ago, cut, fit, size, table, width
-from dgent.doors.cli.wire import as_text
 from dgent.verbs.registry import Items
+from dgent.verbs.wire import as_text
 
 if TYPE_CHECKING:
     from dgent.verbs.data import answer, history

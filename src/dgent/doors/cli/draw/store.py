@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_entry
 from dgent.doors.cli.style import ENDLESS, Paint, ago, many, size, table
-from dgent.doors.cli.wire import as_text
+from dgent.verbs.wire import as_text
 
 if TYPE_CHECKING:
     from dgent.store.upkeep import Finding

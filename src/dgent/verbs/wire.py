@@ -1,4 +1,4 @@
-"""Encode answers as JSON; always valid, also for paths and texts that are not Unicode."""
+"""Encode answers of verbs as JSON; always valid, also for paths and texts that are not Unicode."""
 
 from __future__ import annotations
 

@@ -1,0 +1,182 @@
+"""The command `dgent serve`: programs use the stores of this machine over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from dgent.doors.cli.options import DoorOptions, door_options, options_of
+from dgent.errors import Denied, InputError, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dgent.config.settings import Settings
+    from dgent.doors.http.house import Opener
+    from dgent.doors.http.limit import Limits
+    from dgent.universe.universe import Universe
+
+PORT = 8730
+MAIN = "main"
+"""The name of a store that is no constellation."""
+
+
+def check_installed() -> None:
+    """Raise Unsupported when the packages of the server are missing."""
+    try:
+        import httptools  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise Unsupported(
+            f"the server is not installed ({error.name})", hint="pip install 'dgent[server]'"
+        ) from None
+
+
+def load_settings(chosen: DoorOptions) -> Settings:
+    """Return the settings of the store that was chosen."""
+    from dgent.config import settings as config
+
+    settings = config.load(url=chosen.url, constellation=chosen.constellation)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return settings
+
+
+def openers_of(chosen: DoorOptions, stores: tuple[str, ...]) -> Mapping[str, Opener]:
+    """Return how to open each store to serve: the chosen one, or all constellations, and those named."""
+    from dgent.config.places import constellations
+
+    settings = load_settings(chosen)
+    found = {settings.constellation or MAIN: _opener(chosen, settings)}
+    if chosen.url is None and chosen.constellation is None and settings.constellation is not None:
+        for name in constellations(settings.places):
+            if name not in found:
+                found[name] = _opener(*_named(chosen, constellation=name))
+    for each in stores:
+        name, sign, url = each.partition("=")
+        if not sign or not name.isidentifier() or name in ("v1", "mcp"):
+            raise InputError(
+                f"{each!r} is not name=URL", hint="write --store team=postgresql://…", field="store"
+            )
+        found[name] = _opener(*_named(chosen, url=url))
+    return found
+
+
+def _named(
+    chosen: DoorOptions, url: str | None = None, constellation: str | None = None
+) -> tuple[DoorOptions, Settings]:
+    other = DoorOptions()
+    other.__dict__.update(chosen.__dict__, url=url, constellation=constellation)
+    return other, load_settings(other)
+
+
+def _opener(chosen: DoorOptions, settings: Settings) -> Opener:
+    async def open(stack: AsyncExitStack) -> Universe:
+        from dgent.doors.cli.session import Store
+
+        return await Store(stack, settings, chosen, makes=True).open()
+
+    return open
+
+
+def _limits(rate: float | None, body: int | None) -> Limits:
+    from dgent.doors.http.limit import Limits
+
+    usual = Limits()
+    return Limits(
+        body_bytes=usual.body_bytes if body is None else body * 2**20,
+        rate=usual.rate if rate is None else rate,
+        burst=usual.burst if rate is None else 2 * rate,
+    )
+
+
+@click.command(
+    "serve",
+    params=[
+        click.Option(["--host"], default="127.0.0.1", show_default=True, help="The address to listen at."),
+        click.Option(["--port"], type=int, default=PORT, show_default=True, help="0 is any free one."),
+        click.Option(
+            ["--host-name"],
+            multiple=True,
+            metavar="NAME",
+            help="A name that clients use for this server, as behind a proxy; may be given more than once.",
+        ),
+        click.Option(
+            ["--store"],
+            multiple=True,
+            metavar="NAME=URL",
+            help="Another store to serve at /NAME; may be given more than once.",
+        ),
+        click.Option(["--rate"], type=float, metavar="N", help="Requests a second with one token. [5000]"),
+        click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
+        click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
+        *door_options(hidden=True),
+    ],
+)
+@click.pass_context
+def serve_(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    host_name: tuple[str, ...],
+    store: tuple[str, ...],
+    rate: float | None,
+    max_body: int | None,
+    log: bool,
+) -> None:
+    """Serve constellations to programs over HTTP, each with a token of its own.
+
+    Without -C or --url all constellations of this machine are served: one at /v1, each at /NAME/v1. A hang-up
+    signal reads the settings again.
+    """
+    check_installed()
+    chosen = options_of(ctx)
+    if log:
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+        logging.getLogger("dgent.http").setLevel(logging.INFO)
+    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body)))
+
+
+async def _serve(
+    chosen: DoorOptions,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    stores: tuple[str, ...],
+    limits: Limits,
+) -> None:
+    from dgent.doors.http import serve
+    from dgent.doors.http.app import Server
+    from dgent.doors.http.house import House
+    from dgent.universe.token import list_tokens
+
+    house = House(openers_of(chosen, stores))
+    try:
+        tokens = await list_tokens((await house.store(house.default)).universe)
+        if not tokens and not serve.is_loopback(host):
+            raise Denied(
+                f"there are no tokens, and others can reach {host}", hint="`dgent token create` first"
+            )
+        hosts = (*serve.LOOPBACK, host.lower(), *names)
+        server = Server(house, hosts=hosts, limits=limits)
+        bound = serve.listen(host, port)
+
+        async def reload() -> None:
+            await house.reload(openers_of(chosen, stores))
+
+        def announce() -> None:
+            where = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+            click.echo(f"dgent serves {', '.join(house.names)} at {where}")
+            if not tokens:
+                click.echo("nobody has a token yet: `dgent token create --agent scout` makes one")
+            sys.stdout.flush()
+
+        await serve.run(server, bound, reload=reload, ready=announce)
+    finally:
+        await house.close()

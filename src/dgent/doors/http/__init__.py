@@ -1,0 +1,1 @@
+"""The server: verbs and what they keep, over HTTP."""

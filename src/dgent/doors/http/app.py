@@ -1,0 +1,326 @@
+"""The server as an ASGI application: who asks, which verb, and its answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dgent.doors.http import call, feed, limit, openapi
+from dgent.doors.http.answer import HEADERS, answer, refuse, report
+from dgent.doors.http.house import House, Visitor, enter
+from dgent.doors.http.limit import Buckets, Limits, TooLarge, TooMany, TooSlow
+from dgent.doors.http.metrics import Metrics
+from dgent.doors.http.mount import PATH as MCP
+from dgent.doors.http.mount import serve_mcp
+from dgent.doors.http.route import Match, Route, Router
+from dgent.errors import Denied, DgentError, InputError
+from dgent.universe.gate import Principal
+from dgent.verbs.data.history import Watch
+from dgent.verbs.registry import find
+
+LOG = logging.getLogger("dgent.http")
+COOKIE = "dgent_session"
+BY_COOKIE = b"x-dgent-studio"  # a header that no foreign page can send without being asked
+RECHECK_S = 5.0  # how often the token of a stream is looked up again
+READS = frozenset(("GET", "HEAD"))
+HEALTH = ("/healthz", "/readyz")
+
+
+class Request:
+    """What the server looks at of a request."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope, self.receive = scope, receive
+        self.method: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.raw_path: str = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
+        self.constellation = ""
+        self.route = ""  # for the log and the metrics
+        self.who = "-"
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header as text."""
+        found = self.headers.get(name)
+        return None if found is None else found.decode("latin-1").strip()
+
+    @property
+    def peer(self) -> str:
+        """The address that it came from."""
+        return (self.scope.get("client") or ("?", 0))[0]
+
+    def query(self) -> list[tuple[str, str]]:
+        """Return the fields behind the question mark."""
+        try:
+            text = self.scope["query_string"].decode("ascii")
+            return parse_qsl(text, keep_blank_values=True, max_num_fields=200, errors="strict")
+        except (ValueError, UnicodeDecodeError):
+            raise InputError("the fields behind the question mark cannot be read") from None
+
+
+class Server:
+    """Serves the stores of a house: verbs, resources, the feed and the Model Context Protocol."""
+
+    def __init__(
+        self,
+        house: House,
+        *,
+        hosts: Sequence[str],
+        limits: Limits | None = None,
+        sessions: Callable[[str], str | None] = lambda _cookie: None,
+        pages: ASGIApp | None = None,
+    ) -> None:
+        self.house, self.metrics = house, Metrics()
+        self.limits = limits or Limits()
+        self.hosts = frozenset(each.lower() for each in hosts)
+        self.stopping = False
+        self._rates = Buckets(self.limits.rate, self.limits.burst)
+        self._wrong = Buckets(self.limits.wrong_rate, self.limits.wrong_burst)
+        self._sessions, self._pages = sessions, pages
+        self._router = Router()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1003})
+            return
+        request, began = Request(scope, receive), time.monotonic()
+        status = 500
+
+        async def note(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self.metrics.under_way += 1
+        try:
+            await self._serve(request, note)
+        finally:
+            self.metrics.under_way -= 1
+            took_s = time.monotonic() - began
+            self.metrics.count(request.method, request.route or "-", status, took_s)
+            # Never the query or a header: they may hold what is nobody's business.
+            LOG.info("%s %s %s %d %.1f ms %s", request.peer, request.method, request.route or "-", status,
+                     took_s * 1000, request.who)  # fmt: skip
+
+    async def stop(self) -> None:
+        """Say that the server is about to stop, and end streams, which nobody could wait for."""
+        self.stopping = True
+        await self.house.end_streams()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self.house.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+            await send({"type": "lifespan.startup.complete"})
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        try:
+            response = await self._answer(request, send)
+        except _Unknown as error:
+            response = refuse(401, error.code, error.message, error.hint, **{"WWW-Authenticate": "Bearer"})
+        except DgentError as error:
+            response = report(error, _is_conditional(request))
+        except TooMany as error:
+            after = str(max(1, round(error.after_s)))
+            response = refuse(
+                429, "too_many", "too many requests", f"wait {after} s", **{"Retry-After": after}
+            )
+        except TooLarge:
+            most = f"at most {self.limits.body_bytes:,} bytes are taken"
+            response = refuse(413, "too_large", "the body is too large", most, Connection="close")
+        except TooSlow:
+            response = refuse(408, "too_slow", "the body did not arrive in time", Connection="close")
+        except Exception:
+            LOG.exception("a fault in dgent")
+            response = refuse(500, "fault", "a fault in dgent", "please report it")
+        if response is not None:
+            await response(request.scope, request.receive, send)
+
+    async def _answer(self, request: Request, send: Send) -> Response | None:
+        refused = self._check_place(request)
+        if refused is not None:
+            return refused
+        path = self._find_store(request)
+        if path in HEALTH:
+            request.route = path
+            return await self._health(path)
+        if self._pages is not None and not path.startswith(("/v1/", MCP, "/metrics")):
+            request.route = "studio"
+            await self._pages(request.scope, request.receive, send)
+            return None
+        visitor, by_cookie = await self._enter(request)
+        if by_cookie and request.method not in READS and request.header(BY_COOKIE) is None:
+            raise Denied("a page may only change things through the studio")
+        self._rates.take(visitor.id)
+        if path == MCP:
+            request.route = MCP
+            await serve_mcp(visitor, request.scope, request.receive, send)
+            return None
+        return await self._answer_visitor(request, path, visitor)
+
+    def _check_place(self, request: Request) -> Response | None:
+        """Refuse a request that was sent to another host, or by a page of another origin."""
+        host = (request.header(b"host") or "").lower()
+        if _name_of(host) not in self.hosts:
+            return refuse(
+                421, "host", "this server does not have that name", "see --host-name of dgent serve"
+            )
+        origin = request.header(b"origin")
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+            return refuse(403, "origin", "pages of other origins may not use this server")
+        return None
+
+    def _find_store(self, request: Request) -> str:
+        """Note the constellation that the path begins with, if it does; returns the rest of the path."""
+        path = request.raw_path
+        first, slash, rest = path[1:].partition("/")
+        if slash and first in self.house and rest.startswith(("v1/", "mcp")):
+            request.constellation = first
+            return "/" + rest
+        request.constellation = self.house.default
+        return path
+
+    async def _enter(self, request: Request) -> tuple[Visitor, bool]:
+        if self._wrong.is_empty(request.peer):
+            self._wrong.take(request.peer)
+        given = request.header(b"authorization")
+        cookie = _cookie_of(request) if given is None else None
+        try:
+            if cookie is not None:
+                return await self._enter_by_cookie(request, cookie), True
+            scheme, _, token = (given or "").partition(" ")
+            shown = token.strip() if scheme.lower() == "bearer" else None
+            visitor = await enter(self.house, request.constellation, shown)
+        except Denied as error:
+            self._wrong.take(request.peer)
+            raise _Unknown(error.message, hint=error.hint) from None
+        request.who = f"{visitor.principal.name}/{visitor.id}"
+        return visitor, False
+
+    async def _enter_by_cookie(self, request: Request, cookie: str) -> Visitor:
+        agent = self._sessions(cookie)
+        if agent is None:
+            return await enter(self.house, request.constellation, cookie)
+        store = await self.house.store(request.constellation)
+        chosen = request.header(b"x-dgent-agent")
+        request.who = f"{chosen or agent}/studio"
+        return store.visitor("studio", Principal(chosen or agent, "partner"), here=True)
+
+    async def _health(self, path: str) -> Response:
+        if path == "/readyz":
+            if self.stopping:
+                return refuse(503, "stopping", "the server is stopping")
+            await (await self.house.store(self.house.default)).universe.seq()
+        return answer("ready" if path == "/readyz" else "alive")
+
+    async def _answer_visitor(self, request: Request, path: str, visitor: Visitor) -> Response:
+        if path == "/metrics":
+            request.route = path
+            return PlainTextResponse(self.metrics.text(await self._newest(visitor)), headers=HEADERS)
+        if path == "/v1/openapi.json":
+            request.route = path
+            return Response(openapi.document(), 200, HEADERS, "application/json")
+        if path == "/v1/constellations":
+            request.route = path
+            return answer({"items": [{"name": visitor.store.name}]})
+        if path == "/v1/verbs":
+            request.route = path
+            return answer({"items": openapi.list_verbs(visitor.principal.trust)})
+        match = self._match(request, path)
+        if isinstance(match, Response):
+            return match
+        return await self._call(request, match, visitor)
+
+    def _match(self, request: Request, path: str) -> Match | Response:
+        if path.startswith("/v1/verbs/") and request.method == "POST":
+            verb = find(path.removeprefix("/v1/verbs/"))
+            request.route = f"/v1/verbs/{verb.id}"
+            return Match(Route("POST", request.route, verb.id), {})
+        found = self._router.find(request.method, path)
+        if isinstance(found, Match):
+            request.route = found.route.path
+            return found
+        if found:
+            return refuse(405, "method", f"{request.method} is not for this address", Allow=", ".join(found))
+        return refuse(404, "not_found", "there is no such address", "GET /v1/openapi.json lists them")
+
+    async def _newest(self, visitor: Visitor) -> dict[str, int]:
+        return {visitor.store.name: await visitor.store.universe.seq()}
+
+    async def _call(self, request: Request, match: Match, visitor: Visitor) -> Response:
+        verb = find(match.route.verb)
+        body = b""
+        if request.method not in READS:
+            body = await limit.read_body(request.headers, request.receive, self.limits.body_bytes)
+        if verb.id == "data.import":
+            return await call.import_lines(request, match, visitor, body)
+        given = call.read_fields(request, match, verb, body, self.limits.page)
+        if verb.streams:
+            return self._stream(request, visitor, given)
+        if verb.id == "data.export":
+            return call.export_lines(visitor, given)
+        return await call.call(request, match, verb, visitor, given)
+
+    def _stream(self, request: Request, visitor: Visitor, given: dict[str, Any]) -> Response:
+        ask = call.watch_of(request, given)
+        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._events(request, visitor, ask), 200, headers, "text/event-stream")
+
+    async def _events(self, request: Request, visitor: Visitor, ask: Watch) -> AsyncIterator[bytes]:
+        """Yield the events of a feed until the server stops, or the token ends."""
+        self.metrics.following += 1
+        checked = time.monotonic()
+        try:
+            async with aclosing(feed.follow(visitor, ask)) as events:
+                async for event in events:
+                    if time.monotonic() - checked > RECHECK_S:
+                        await self._enter(request)
+                        checked = time.monotonic()
+                    yield event
+        except Denied:
+            return
+        finally:
+            self.metrics.following -= 1
+
+
+class _Unknown(Denied):
+    """Nobody known sent the request."""
+
+    code = "unknown_visitor"
+
+
+def _is_conditional(request: Request) -> bool:
+    return b"if-match" in request.headers or b"if-none-match" in request.headers
+
+
+def _name_of(host: str) -> str:
+    """Return a host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _cookie_of(request: Request) -> str | None:
+    given = request.header(b"cookie")
+    if given is None:
+        return None
+    try:
+        found = SimpleCookie(given).get(COOKIE)
+    except CookieError:
+        return None
+    return None if found is None else found.value

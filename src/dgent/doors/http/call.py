@@ -1,0 +1,177 @@
+"""One call of a verb over HTTP: fields from address, query and body, conditions, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from dgent.doors.http.answer import HEADERS, answer, refuse
+from dgent.doors.http.house import Visitor
+from dgent.doors.http.route import NO_SCHEMA, Match
+from dgent.errors import InputError, NotFound
+from dgent.verbs import registry
+from dgent.verbs.data.answer import Record
+from dgent.verbs.data.history import Watch
+from dgent.verbs.field import VerbField, fields_of
+from dgent.verbs.registry import Verb
+
+if TYPE_CHECKING:
+    from dgent.doors.http.app import Request
+
+LINES = "application/x-ndjson"
+KEY = b"idempotency-key"
+_fields: dict[str, dict[str, VerbField]] = {}
+
+
+def read_fields(request: Request, match: Match, verb: Verb, body: bytes, page: int) -> dict[str, Any]:
+    """Return the fields of a call, from the body, the query, the address and the headers."""
+    known = _known(verb)
+    given: dict[str, Any] = {**_read_query(request, known), **_read_body(body)}
+    given |= {name: value for name, value in match.given.items() if name in known}
+    if given.get("schema") == NO_SCHEMA:
+        del given["schema"]
+    given |= match.route.preset
+    _read_conditions(request, known, given)
+    key = request.header(KEY)
+    if key is not None:
+        if "key" not in known:
+            raise InputError(f"{verb.id} takes no Idempotency-Key", field="key")
+        given["key"] = key
+    try:
+        too_many = "limit" in known and int(given.get("limit") or 0) > page
+    except (TypeError, ValueError):
+        too_many = False  # the verb says what is wrong with it
+    if too_many:
+        raise InputError(f"limit is at most {page:,} here", hint="read page by page", field="limit")
+    return given
+
+
+def _known(verb: Verb) -> dict[str, VerbField]:
+    if verb.id not in _fields:
+        _fields[verb.id] = {each.name: each for each in fields_of(verb, VerbField)}
+    return _fields[verb.id]
+
+
+def _read_query(request: Request, known: dict[str, VerbField]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in request.query():
+        field = known.get(name)
+        if field is not None and field.many:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise InputError(f"{name} is given twice", field=name)
+        else:
+            given[name] = value
+    return given
+
+
+def _read_body(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InputError("the body is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise InputError("the body must be a JSON object")
+    return found
+
+
+def _read_conditions(request: Request, known: dict[str, VerbField], given: dict[str, Any]) -> None:
+    """Turn If-Match and If-None-Match of a change into the version that it expects."""
+    wanted, unwanted = request.header(b"if-match"), request.header(b"if-none-match")
+    if request.method in ("GET", "HEAD") or (wanted is None and unwanted is None):
+        return
+    if "expect" not in known:
+        raise InputError("this address takes no If-Match", field="If-Match")
+    if unwanted is not None and (unwanted != "*" or wanted is not None):
+        raise InputError("If-None-Match of a change is *, without If-Match", field="If-None-Match")
+    rev = "0" if unwanted is not None else (wanted or "").strip('"')
+    if not rev.isdecimal() or len(rev) > 18:
+        raise InputError('If-Match is the ETag of a version, such as "3"', field="If-Match")
+    given["expect"] = int(rev)
+
+
+async def call(
+    request: Request, match: Match, verb: Verb, visitor: Visitor, given: dict[str, Any]
+) -> Response:
+    """Call a verb and answer with what it found; a record's ETag is its rev."""
+    found = await registry.call(verb, visitor.context, given)
+    headers: dict[str, str] = {}
+    if isinstance(found, Record) and "id" in match.given:
+        _check_address(found, match)
+    if isinstance(found, Record) and found.rev is not None:
+        headers["ETag"] = f'"{found.rev}"'
+        if request.method in ("GET", "HEAD") and request.header(b"if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers={**HEADERS, **headers})
+    made = match.route.method == "POST" and verb.id == "data.put"
+    return answer(found, 201 if made else 200, headers)
+
+
+def _check_address(found: Record, match: Match) -> None:
+    """Raise NotFound where the record of this id is of another schema, or only begins like it."""
+    schema = match.given["schema"]
+    if found.id != match.given["id"] or (found.schema or NO_SCHEMA) != schema:
+        raise NotFound(f"there is no record {match.given['id']!r} of {schema!r}", id=match.given["id"])
+
+
+def watch_of(request: Request, given: dict[str, Any]) -> Watch:
+    """Return what a visitor watches; a client that comes back names the last event that it got."""
+    last = request.header(b"last-event-id")
+    if last is not None:
+        if not last.isdecimal() or len(last) > 18:
+            raise InputError("Last-Event-ID is the number of a commit", field="Last-Event-ID")
+        given["from_seq"] = int(last)
+    ask = registry.read_input(registry.find("data.watch"), given)
+    assert isinstance(ask, Watch)
+    return ask
+
+
+def export_lines(visitor: Visitor, given: dict[str, Any]) -> Response:
+    """Answer with records as lines of JSON, as they are read."""
+    return StreamingResponse(_lines(visitor, given), 200, HEADERS, LINES)
+
+
+async def _lines(visitor: Visitor, given: dict[str, Any]) -> AsyncIterator[bytes]:
+    chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+    context = visitor.context.copy(out=chunks.put_nowait)
+
+    async def run() -> None:
+        try:
+            await registry.call(registry.find("data.export"), context, given)
+        finally:
+            chunks.put_nowait(None)
+
+    running = asyncio.create_task(run())
+    try:
+        while (chunk := await chunks.get()) is not None:
+            yield chunk
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def import_lines(request: Request, match: Match, visitor: Visitor, body: bytes) -> Response:
+    """Import the lines that a visitor sends."""
+    if not body:
+        return refuse(400, "input", "there are no lines to import", "send what export wrote as the body")
+    verb = registry.find("data.import")
+    given: dict[str, Any] = {**_read_query(request, _known(verb)), **match.route.preset}
+    handle, name = tempfile.mkstemp(prefix="dgent-import-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+        context = visitor.context.copy(upload=Path(name))
+        return answer(await registry.call(verb, context, given))
+    finally:
+        os.unlink(name)

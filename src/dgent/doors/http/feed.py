@@ -1,0 +1,132 @@
+"""The change feed as server-sent events; visitors who ask for the same share one look at the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+import msgspec
+
+from dgent.doors.http.house import Visitor
+from dgent.errors import DgentError
+from dgent.verbs import registry
+from dgent.verbs.data.history import LogEntry, Watch
+from dgent.verbs.wire import as_json
+
+ALIVE_S = 15.0  # how often a comment is sent while nothing happens
+MOST_WAITING = 1_000  # events that a slow client may be behind
+KEPT = 1_000  # events that are kept for clients that come back
+ALIVE = b": alive\n\n"
+
+Event = tuple[int | None, bytes]
+
+
+class Feed:
+    """Commits that one visitor watches, for all connections that ask for the same."""
+
+    def __init__(self, visitor: Visitor, ask: Watch, key: object) -> None:
+        self._visitor, self._ask, self._key = visitor, ask, key
+        self._queues: set[asyncio.Queue[Event | None]] = set()
+        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._first: int | None = None  # all after this commit was kept, until the oldest had to go
+        self._begun = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            universe = await self._visitor.context.universe()
+            since = self._ask.from_seq if self._ask.from_seq is not None else await universe.seq()
+            self._first = since
+            self._begun.set()
+            ask = msgspec.structs.replace(self._ask, from_seq=since)
+            async for entry in registry.call(registry.find("data.watch"), self._visitor.context, ask):
+                self._send((entry.seq, event_of(entry)))
+        except DgentError as error:
+            self._send((None, failure(error)))
+        finally:
+            self._begun.set()
+            self._visitor.store.feeds.pop(self._key, None)
+            for queue in self._queues:
+                queue.put_nowait(None)
+
+    def _send(self, event: Event) -> None:
+        if len(self._kept) == KEPT and self._kept[0][0] is not None:
+            self._first = self._kept[0][0]
+        self._kept.append(event)
+        for queue in list(self._queues):
+            if queue.qsize() >= MOST_WAITING:
+                # It comes back with the number of the last event it got, and misses nothing.
+                self._queues.discard(queue)
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(event)
+
+    async def follow(self, since: int | None) -> AsyncGenerator[bytes, None]:
+        """Yield events after a commit, or from now on; ends when the server stops or the client is slow."""
+        await self._begun.wait()
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        if since is not None:
+            for event in self._kept:
+                if event[0] is None or event[0] > since:
+                    queue.put_nowait(event)
+        if self._task.done():
+            queue.put_nowait(None)
+        self._queues.add(queue)
+        try:
+            while True:
+                try:
+                    event_or_end = await asyncio.wait_for(queue.get(), ALIVE_S)
+                except TimeoutError:
+                    yield ALIVE
+                    continue
+                if event_or_end is None:
+                    return
+                yield event_or_end[1]
+        finally:
+            self._queues.discard(queue)
+            if not self._queues:
+                await self.close()
+
+    def has_since(self, since: int) -> bool:
+        """Return whether all events after a commit are kept."""
+        return self._first is not None and since >= self._first
+
+    async def close(self) -> None:
+        """Stop watching."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+
+def event_of(entry: LogEntry) -> bytes:
+    """Return a commit as an event; its number is the event's id, so a client can come back after it."""
+    head = b"" if entry.seq is None else b"id: %d\n" % entry.seq
+    return b"%sevent: commit\ndata: %s\n\n" % (head, as_json(entry))
+
+
+def failure(error: DgentError) -> bytes:
+    """Return an error as the last event."""
+    body = as_json({"code": error.code, "error": error.message, "hint": error.hint})
+    return b"event: failed\ndata: %s\n\n" % body
+
+
+async def follow(visitor: Visitor, ask: Watch) -> AsyncGenerator[bytes, None]:
+    """Yield the events that a visitor asks for."""
+    since, from_now = ask.from_seq, msgspec.structs.replace(ask, from_seq=None)
+    feeds = visitor.store.feeds
+    key: object = (visitor.id, visitor.principal, as_json(from_now))
+    shared = feeds.get(key)
+    if since is None or (shared is not None and shared.has_since(since)):
+        if shared is None:
+            shared = feeds[key] = Feed(visitor, from_now, key)
+        feed = shared
+    else:
+        # What it missed is no longer here: it looks at the store by itself.
+        key = object()
+        feed = feeds[key] = Feed(visitor, ask, key)
+    yield b": dgent\n\n"
+    async with aclosing(feed.follow(since)) as events:
+        async for event in events:
+            yield event

@@ -1,0 +1,168 @@
+"""The stores that a server serves, opened when somebody asks for them, and who may come in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from dgent.blocks import Library
+from dgent.errors import Denied, NotFound
+from dgent.universe import token as tokens
+from dgent.universe.gate import Principal
+from dgent.universe.universe import Universe
+from dgent.verbs.caller import Caller
+from dgent.verbs.context import Context
+
+if TYPE_CHECKING:
+    from dgent.doors.http.feed import Feed
+    from dgent.doors.http.mount import MountedServer
+
+Opener = Callable[[AsyncExitStack], Awaitable[Universe]]
+
+TOKEN_S = 1.0  # how long a token that was right is not looked up again
+MOST_KEPT = 256  # visitors, and tokens that are known to be right
+
+
+class Visitor:
+    """Someone with a token: the store, the agent, and the context of its calls."""
+
+    def __init__(self, store: Served, id: str, principal: Principal, here: bool = False) -> None:
+        self.store, self.id, self.principal = store, id, principal
+        self.here = here  # a person at this machine, who may act as any agent
+        acting = store.universe.acting(principal)
+
+        async def universe() -> Universe:
+            return acting
+
+        self.context = Context(
+            universe,
+            caller=Caller(id, principal.name, principal.trust),
+            local=False,
+            library=Library(acting, principal.name, trust=principal.trust),
+        )
+
+
+class Served:
+    """One store that is open, with its visitors."""
+
+    def __init__(self, name: str, universe: Universe) -> None:
+        self.name, self.universe = name, universe
+        self._visitors: OrderedDict[tuple[str, Principal, bool], Visitor] = OrderedDict()
+        self._right: OrderedDict[str, tuple[float, tokens.KnownToken]] = OrderedDict()
+        self.feeds: dict[object, Feed] = {}
+        self.mounted: dict[str, MountedServer] = {}
+
+    async def enter(self, token: str) -> Visitor:
+        """Return the visitor of a token; raises Denied for a wrong one."""
+        now = time.monotonic()
+        until, known = self._right.get(token, (0.0, None))
+        if known is None or until < now or known.expired:
+            self._right.pop(token, None)
+            known = await tokens.check_token(self.universe, token)
+            self._right[token] = (now + TOKEN_S, known)
+            _forget_old(self._right)
+        return self.visitor(known.id, known.principal)
+
+    def visitor(self, id: str, principal: Principal, here: bool = False) -> Visitor:
+        """Return the visitor that acts as a principal."""
+        key = id, principal, here
+        found = self._visitors.get(key)
+        if found is None:
+            found = self._visitors[key] = Visitor(self, id, principal, here)
+            _forget_old(self._visitors)
+        return found
+
+    async def end_streams(self) -> None:
+        """End the feeds of all visitors."""
+        for feed in list(self.feeds.values()):
+            await feed.close()
+
+    async def close(self) -> None:
+        """End what goes on for visitors."""
+        await self.end_streams()
+        for server in list(self.mounted.values()):
+            await server.close()
+
+
+def _forget_old(kept: OrderedDict) -> None:  # type: ignore[type-arg]
+    while len(kept) > MOST_KEPT:
+        kept.popitem(last=False)
+
+
+class House:
+    """The stores of a server by their names. The first is the one of addresses without a name."""
+
+    def __init__(self, openers: Mapping[str, Opener]) -> None:
+        self._openers = dict(openers)
+        self._open: dict[str, Served] = {}
+        self._stacks: dict[str, AsyncExitStack] = {}
+        self._opening = asyncio.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the stores."""
+        return tuple(self._openers)
+
+    @property
+    def default(self) -> str:
+        """The name of the store of addresses without one."""
+        return next(iter(self._openers))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._openers
+
+    async def store(self, name: str) -> Served:
+        """Return a store; opens it at first use."""
+        found = self._open.get(name)
+        if found is not None:
+            return found
+        async with self._opening:
+            if name in self._open:
+                return self._open[name]
+            if name not in self._openers:
+                raise NotFound(f"there is no constellation {name!r} here", name=name)
+            stack = AsyncExitStack()
+            try:
+                universe = await self._openers[name](stack)
+            except BaseException:
+                await stack.aclose()
+                raise
+            self._stacks[name] = stack
+            self._open[name] = Served(name, universe)
+            return self._open[name]
+
+    async def reload(self, openers: Mapping[str, Opener]) -> None:
+        """Serve these stores from now on; those that are gone are closed."""
+        async with self._opening:
+            self._openers = dict(openers)
+            for name in [name for name in self._open if name not in self._openers]:
+                await self._close(name)
+
+    async def end_streams(self) -> None:
+        """End the feeds of all stores."""
+        for store in self._open.values():
+            await store.end_streams()
+
+    async def close(self) -> None:
+        """Close all stores."""
+        for name in list(self._open):
+            await self._close(name)
+
+    async def _close(self, name: str) -> None:
+        await self._open.pop(name).close()
+        await self._stacks.pop(name).aclose()
+
+
+async def enter(house: House, name: str, token: str | None) -> Visitor:
+    """Return the visitor who shows a token; raises Denied without a right one, also where no store is."""
+    if token is None:
+        raise Denied("this needs a token", hint="send Authorization: Bearer <token>; `dgent token create`")
+    try:
+        store = await house.store(name)
+    except NotFound:
+        raise Denied("the token is wrong, or was revoked") from None
+    return await store.enter(token)

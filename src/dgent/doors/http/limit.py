@@ -1,0 +1,145 @@
+"""Limits of requests: how many a visitor may send, how large they are, and how long they may take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+
+import msgspec
+from starlette.types import Receive
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dgent.errors import InputError
+
+MOST_KNOWN = 4096  # buckets that are kept
+HEAD_S = 10.0  # for the lines before the body
+HEAD_BYTES = 65_536
+BODY_S = 30.0  # for the whole body
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a server takes from a visitor."""
+
+    body_bytes: int = 10 * 2**20
+    rate: float = 5_000  # requests a second with one token
+    burst: float = 10_000
+    wrong_rate: float = 5  # wrong tokens a second from one address
+    wrong_burst: float = 50
+    page: int = 1_000  # what `limit` may be at most
+    connections: int = 1_000
+
+
+class TooMany(Exception):
+    """A visitor sends too many requests; `after_s` is when the next one is taken."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(after_s)
+        self.after_s = after_s
+
+
+class TooLarge(Exception):
+    """A body is larger than the server takes."""
+
+
+class TooSlow(Exception):
+    """A body did not arrive in time."""
+
+
+class Buckets:
+    """A bucket of tokens for each key, which fills at a rate; a request takes one."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, amount: float = 1.0) -> None:
+        """Take from the bucket of a key; raises TooMany when it is empty."""
+        now = time.monotonic()
+        left, at = self._kept.pop(key, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        enough = left >= amount or amount == 0
+        self._kept[key] = (left - amount if enough else left, now)
+        if len(self._kept) > MOST_KNOWN:
+            self._kept.popitem(last=False)
+        if not enough:
+            raise TooMany((amount - left) / self._rate)
+
+    def is_empty(self, key: str) -> bool:
+        """Return whether the next request of a key would be refused."""
+        left, at = self._kept.get(key, (self._burst, 0.0))
+        return left + (time.monotonic() - at) * self._rate < 1.0
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
+    """Return the body of a request; raises as soon as it is too large or too slow."""
+    if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
+        raise InputError("a body must not be compressed", hint="leave out Content-Encoding")
+    said = headers.get(b"content-length", b"0")
+    if not said.isdigit() or len(said) > 18 or int(said) > most:
+        raise TooLarge
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise asyncio.CancelledError
+                part = message.get("body", b"")
+                size += len(part)
+                if size > most:
+                    raise TooLarge
+                parts.append(part)
+                if not message.get("more_body"):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError:
+        raise TooSlow from None
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """The protocol of a connection, which closes those that do not finish the head of a request in time."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        if self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+            self._await_head()
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._waiting is None:
+            self._head_bytes = 0  # the head is complete: what came was of the body
+        elif self._head_bytes > HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting: the head is complete."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting: nobody is there."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._waiting = self.loop.call_later(HEAD_S, self._refuse, b"408 Request Timeout")
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _refuse(self, status: bytes) -> None:
+        self._stop_waiting()
+        if not self.transport.is_closing():
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.close()
