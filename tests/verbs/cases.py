@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -11,6 +12,10 @@ from dgent.store.jsonl.line import seal_line
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
+
+TOKEN_ID = "abcdefghijkl"
+TOKEN = f"dgent_{TOKEN_ID}_{'s' * 43}"
+"""A token of a partner that every stage has."""
 
 CASES: dict[str, list[Case]] = {
     "data.put": [
@@ -141,6 +146,22 @@ CASES: dict[str, list[Case]] = {
         Case({"source": "{new}", "to": "other"}, ["{new}", "--to", "other", "--yes"], "not_found"),
     ],
     "embed.install": [Case({"wheel": "{new}"}, ["--from", "{new}"], "not_found")],
+    "token.create": [
+        Case({"for_agent": "eve", "trust": "friend"}, ["--for", "eve", "--trust", "friend"]),
+        Case({"for_agent": "eve", "expires": "never"}, ["--for", "eve", "--expires", "never"]),
+        Case({"for_agent": "eve", "expires": "soon"}, ["--for", "eve", "--expires", "soon"], "input"),
+        Case({"for_agent": "eve", "trust": "untrusted"}, ["--for", "eve", "--trust", "untrusted"], "input"),
+        Case({}, [], "input"),
+    ],
+    "token.list": [Case({}, [])],
+    "token.revoke": [
+        Case({"id": TOKEN_ID}, [TOKEN_ID]),
+        Case({"id": "nobody"}, ["nobody"], "not_found"),
+    ],
+    "token.rotate": [
+        Case({"id": TOKEN_ID}, [TOKEN_ID]),
+        Case({"id": "nobody"}, ["nobody"], "not_found"),
+    ],
     "embed.status": [Case({}, [])],
     "embed.run": [Case({}, [], "unsupported")],
     "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"], exit=1), Case({}, [], "unsupported")],
@@ -200,6 +221,19 @@ async def fill_disputed(path: Path) -> None:
         file.write(seal_line(fields)[0].decode())
 
 
+async def fill_tokens(u: dgent.Universe) -> None:
+    """A token of each trust, with a secret that the tests know."""
+    for trust, letter in (("partner", "l"), ("friend", "m"), ("conversant", "n")):
+        token = {
+            "agent": "system" if trust == "partner" else "eve",
+            "trust": trust,
+            "secret_hash": hashlib.sha256(b"s" * 43).hexdigest(),
+            "made_at": "2026-01-01T00:00:00Z",
+        }
+        id = f"dgent.token/{TOKEN_ID[:-1]}{letter}"
+        await u.put(dgent.Datum(id=id, data=token, schema="dgent.token", schema_version=1))
+
+
 async def fill(path: Path) -> None:
     """The store that every case starts from."""
     async with dgent.open(f"sqlite:///{path}", author="ann") as u:
@@ -211,6 +245,7 @@ async def fill(path: Path) -> None:
                 id="b", data={"n": 2}, schema="note", schema_version=1, tags=frozenset({"t"}), parent_id="a"
             )
         )
+        await fill_tokens(u)
         await fill_cupboard(u)
         await fill_blocks(u)
         await u.put(

@@ -26,8 +26,9 @@ from dgent.verbs.field import VerbField, fields_of
 from dgent.verbs.index import MODULES, NOUNS, SHORT
 from dgent.verbs.outcome import outcome_of
 from tests.cli.terminal import Terminal
+from tests.http.client import Client, serve_universe
 from tests.verbs.case import Case
-from tests.verbs.cases import CASES, fill, fill_disputed, fill_folder
+from tests.verbs.cases import CASES, TOKEN, fill, fill_disputed, fill_folder
 from tests.verbs.cupboard_cases import fill_crumbs
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
@@ -108,6 +109,8 @@ def plain(answer: Any, base: Path) -> Any:
     text = re.sub(r'"(sha256|cursor)":"[\w=-]+"', r'"\1":""', text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
     text = re.sub(r"\bdg-[0-9a-z]{4,}", "SHORT", text)
+    text = re.sub(r"dgent_[a-z2-7]{12}_[\w-]{43}", "TOKEN", text)
+    text = re.sub(r'"id":"[a-z2-7]{12}"', '"id":"TOKEN"', text)
     text = re.sub(r"\d+@\d+", "NODE", text)
     # Free space and the size of the log are said in words.
     text = re.sub(r"\d[\d.,]* (B|bytes|KB|MB|GB|TB|KiB|MiB|GiB|TiB|%|pages?)", "SIZE", text)
@@ -139,6 +142,16 @@ def by_path(stage: Stage, id: str, args: dict[str, Any]) -> Any:
     async def call() -> Any:
         async with context_at(stage) as context:
             return await paths.dispatch(context, f"self.{id}", args)
+
+    return asyncio.run(call())
+
+
+def by_http(stage: Stage, id: str, args: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def call() -> tuple[int, dict[str, Any]]:
+        async with dgent.open(f"sqlite:///{stage.terminal.store}", author="ann") as u:
+            client = Client(await serve_universe(u, name="default"), TOKEN)
+            answer = await client.post(f"/v1/verbs/{id}", args)
+            return answer.status, answer.json
 
     return asyncio.run(call())
 
@@ -181,7 +194,17 @@ def test_the_same_at_every_door(id: str, case: Case, stage: Stage) -> None:
             answers.append(plain(door(stage, id, named(case.args, names)), stage.base))
         except DgentError as error:
             assert error.code == case.error, error
-            answers.append([error.code, outcome_of(error).exit])
+            answers.append([error.code, outcome_of(error).exit, outcome_of(error).http])
+    if not registry.find(id).local and not registry.find(id).streams:
+        names = stage.fresh(case)
+        status, answer = by_http(stage, id, named(case.args, names))
+        if answer["ok"]:
+            assert status == 200
+            answers.append(plain(answer["data"], stage.base))
+        else:
+            assert case.error is not None, answer
+            assert status == answers[0][2]
+            answers.append([answer["code"], answers[0][1], status])
     names = stage.fresh(case)
     told = stage.terminal(*id.split("."), *named(case.words, names), "--json")
     if case.error is None:
@@ -189,8 +212,9 @@ def test_the_same_at_every_door(id: str, case: Case, stage: Stage) -> None:
         answers.append(plain(told.data, stage.base))
     else:
         assert not told.out
-        answers.append([told.error["code"], told.code])
-    assert answers[0] == answers[1] == answers[2]
+        answers.append([told.error["code"], told.code, answers[0][2]])
+    for answer in answers[1:]:
+        assert answer == answers[0]
     assert (case.error is None) == isinstance(answers[0], dict)
 
 

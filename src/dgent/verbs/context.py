@@ -42,8 +42,9 @@ class Context:
         missing: Path | None = None,
         choose: Choose | None = None,
         upload: Path | None = None,
+        constellation: str | None = None,
     ) -> None:
-        self._universe, self._settings = universe, settings
+        self._universe, self._settings, self._constellation = universe, settings, constellation
         self.caller, self.report, self.local = caller, report, local
         self.consent = consent  # who is asked where a block wants the partner or a human to agree
         self.library = library  # one that a program has already, with its own trust and consent
@@ -83,7 +84,7 @@ class Context:
     @property
     def constellation(self) -> str | None:
         """The name of the constellation; None for a store that is not one."""
-        return None if self._settings is None else self._settings.constellation
+        return self._constellation if self._settings is None else self._settings.constellation
 
     @property
     def folder(self) -> Path | None:

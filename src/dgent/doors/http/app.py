@@ -273,7 +273,7 @@ class Server:
         if verb.streams:
             return self._stream(request, visitor, given)
         if verb.id == "data.export":
-            return call.export_lines(visitor, given)
+            return await call.export_lines(visitor, given)
         return await call.call(request, match, verb, visitor, given)
 
     def _stream(self, request: Request, visitor: Visitor, given: dict[str, Any]) -> Response:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from dgent.doors.http.answer import HEADERS, answer, refuse
 from dgent.doors.http.house import Visitor
-from dgent.doors.http.route import NO_SCHEMA, Match
+from dgent.doors.http.route import NO_SCHEMA, ROUTES, Match
 from dgent.errors import InputError, NotFound
 from dgent.verbs import registry
 from dgent.verbs.data.answer import Record
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 LINES = "application/x-ndjson"
 KEY = b"idempotency-key"
+PART = 65_536  # bytes of a file that are sent at once
 _fields: dict[str, dict[str, VerbField]] = {}
 
 
@@ -45,7 +45,7 @@ def read_fields(request: Request, match: Match, verb: Verb, body: bytes, page: i
             raise InputError(f"{verb.id} takes no Idempotency-Key", field="key")
         given["key"] = key
     try:
-        too_many = "limit" in known and int(given.get("limit") or 0) > page
+        too_many = verb.effect == "read" and "limit" in known and int(given.get("limit") or 0) > page
     except (TypeError, ValueError):
         too_many = False  # the verb says what is wrong with it
     if too_many:
@@ -113,7 +113,7 @@ async def call(
         headers["ETag"] = f'"{found.rev}"'
         if request.method in ("GET", "HEAD") and request.header(b"if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers={**HEADERS, **headers})
-    made = match.route.method == "POST" and verb.id == "data.put"
+    made = verb.id == "data.put" and match.route.method == "POST" and match.route in ROUTES
     return answer(found, 201 if made else 200, headers)
 
 
@@ -136,29 +136,25 @@ def watch_of(request: Request, given: dict[str, Any]) -> Watch:
     return ask
 
 
-def export_lines(visitor: Visitor, given: dict[str, Any]) -> Response:
-    """Answer with records as lines of JSON, as they are read."""
-    return StreamingResponse(_lines(visitor, given), 200, HEADERS, LINES)
-
-
-async def _lines(visitor: Visitor, given: dict[str, Any]) -> AsyncIterator[bytes]:
-    chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
-    context = visitor.context.copy(out=chunks.put_nowait)
-
-    async def run() -> None:
-        try:
-            await registry.call(registry.find("data.export"), context, given)
-        finally:
-            chunks.put_nowait(None)
-
-    running = asyncio.create_task(run())
+async def export_lines(visitor: Visitor, given: dict[str, Any]) -> Response:
+    """Answer with records as lines of JSON: first to a file, so that neither side waits for the other."""
+    lines = tempfile.TemporaryFile(prefix="dgent-export-")  # noqa: SIM115 - closed when it was sent
     try:
-        while (chunk := await chunks.get()) is not None:
-            yield chunk
-        await running
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        context = visitor.context.copy(out=lines.write)
+        await registry.call(registry.find("data.export"), context, given)
+        size = lines.tell()
+        lines.seek(0)
+    except BaseException:
+        lines.close()
+        raise
+    headers = {**HEADERS, "Content-Length": str(size)}
+    return StreamingResponse(_send(lines), 200, headers, LINES)
+
+
+async def _send(lines: IO[bytes]) -> AsyncIterator[bytes]:
+    with lines:
+        while part := lines.read(PART):
+            yield part
 
 
 async def import_lines(request: Request, match: Match, visitor: Visitor, body: bytes) -> Response:

@@ -17,6 +17,7 @@ from dgent.verbs.wire import as_json
 
 ALIVE_S = 15.0  # how often a comment is sent while nothing happens
 MOST_WAITING = 1_000  # events that a slow client may be behind
+WAIT_S = 0.02  # between looks at a client that reads slowly
 KEPT = 1_000  # events that are kept for clients that come back
 ALIVE = b": alive\n\n"
 
@@ -26,8 +27,8 @@ Event = tuple[int | None, bytes]
 class Feed:
     """Commits that one visitor watches, for all connections that ask for the same."""
 
-    def __init__(self, visitor: Visitor, ask: Watch, key: object) -> None:
-        self._visitor, self._ask, self._key = visitor, ask, key
+    def __init__(self, visitor: Visitor, ask: Watch, key: object, shared: bool = True) -> None:
+        self._visitor, self._ask, self._key, self._shared = visitor, ask, key, shared
         self._queues: set[asyncio.Queue[Event | None]] = set()
         self._kept: deque[Event] = deque(maxlen=KEPT)
         self._first: int | None = None  # all after this commit was kept, until the oldest had to go
@@ -42,6 +43,8 @@ class Feed:
             self._begun.set()
             ask = msgspec.structs.replace(self._ask, from_seq=since)
             async for entry in registry.call(registry.find("data.watch"), self._visitor.context, ask):
+                while not self._shared and self._is_full():
+                    await asyncio.sleep(WAIT_S)  # nobody else waits for the next one
                 self._send((entry.seq, event_of(entry)))
         except DgentError as error:
             self._send((None, failure(error)))
@@ -50,6 +53,9 @@ class Feed:
             self._visitor.store.feeds.pop(self._key, None)
             for queue in self._queues:
                 queue.put_nowait(None)
+
+    def _is_full(self) -> bool:
+        return any(queue.qsize() >= MOST_WAITING for queue in self._queues)
 
     def _send(self, event: Event) -> None:
         if len(self._kept) == KEPT and self._kept[0][0] is not None:
@@ -125,7 +131,7 @@ async def follow(visitor: Visitor, ask: Watch) -> AsyncGenerator[bytes, None]:
     else:
         # What it missed is no longer here: it looks at the store by itself.
         key = object()
-        feed = feeds[key] = Feed(visitor, ask, key)
+        feed = feeds[key] = Feed(visitor, ask, key, shared=False)
     yield b": dgent\n\n"
     async with aclosing(feed.follow(since)) as events:
         async for event in events:

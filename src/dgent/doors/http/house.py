@@ -43,6 +43,7 @@ class Visitor:
             caller=Caller(id, principal.name, principal.trust),
             local=False,
             library=Library(acting, principal.name, trust=principal.trust),
+            constellation=store.name,
         )
 
 

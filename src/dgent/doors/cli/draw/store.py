@@ -282,3 +282,38 @@ def draw_deletion(found: Any, paint: Paint) -> Lines:
     """Draw a deleted constellation."""
     lead = "would delete" if found.dry_run else "deleted"
     return [f"{lead} {paint(found.name, fg='cyan')} with {size(found.size_bytes)}  {paint.dim(found.path)}"]
+
+
+def draw_new_token(found: Any, paint: Paint) -> Lines:
+    """Draw a new token, which is shown this once."""
+    end = "and never expires" if found.expires_at is None else f"until {found.expires_at:%Y-%m-%d %H:%M} UTC"
+    return [
+        f"{paint.bold(found.id)} lets {paint(found.agent)} act as {found.trust} {end}",
+        "",
+        found.token,
+        "",
+        paint.dim("it is shown only now; programs send it as Authorization: Bearer <token>"),
+    ]
+
+
+def draw_token(found: Any, paint: Paint) -> Lines:
+    """Draw a token that has ended."""
+    return [f"{paint.bold(found.id)} of {paint(found.agent)} is no longer taken"]
+
+
+def draw_tokens(found: Any, paint: Paint) -> Lines:
+    """Draw the tokens of a store as a table."""
+    if not found.items:
+        return ["no tokens; `dgent token create --agent scout` makes one"]
+    rows = [
+        (
+            each.id,
+            each.agent,
+            each.trust,
+            ago(each.made_at),
+            "never" if each.expires_at is None else f"{each.expires_at:%Y-%m-%d}" + " (over)" * each.expired,
+            each.purpose,
+        )
+        for each in found.items
+    ]
+    return table(paint, ("id", "agent", "trust", "made", "expires", "purpose"), rows)
