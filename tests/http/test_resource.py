@@ -112,6 +112,10 @@ async def test_a_block_is_read_written_and_rolled_back(client: Client) -> None:
     assert len(versions) == 3
     late = await client.put("/v1/blocks/notes", {"text": "x", "expect": 1})
     assert late.status == 409
+    late = await client.put("/v1/blocks/notes", {"text": "x"}, if_match='"1"')
+    assert late.status == 412
+    assert (await client.get("/v1/blocks/notes")).headers["etag"] == '"3"'
+    assert (await client.get("/v1/blocks/notes", if_none_match='"3"')).status == 304
     rolled = await client.post("/v1/blocks/notes/rollback", {"version": "1"})
     assert rolled.status == 200, rolled
     assert (await client.get("/v1/blocks/notes")).data["text"] == "one\n"

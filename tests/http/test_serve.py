@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from pathlib import Path
 
 import httpx2
@@ -136,3 +137,28 @@ async def test_two_servers_on_one_database(tmp_path: Path) -> None:
         assert await asyncio.wait_for(following, 60) == 40
         late = await http.put(two.url + "/v1/data/note/0", json={"data": {}}, headers={"If-Match": '"3"'})
         assert late.status_code == 412
+
+
+async def test_where_it_does_not_start(tmp_path: Path) -> None:
+    """Nobody but this machine without tokens; no port that is taken; no certificate that is none."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    (tmp_path / "none.pem").write_text("no certificate")
+    pem = str(tmp_path / "none.pem")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wrong = {
+            ("--host", "0.0.0.0", "--port", "0"): "no tokens",
+            ("--port", str(taken.getsockname()[1])): "cannot be used",
+            ("--port", "99999"): "not a valid port",
+            ("--port", "0", "--tls-cert", pem, "--tls-key", pem): "certificate",
+            ("--port", "0", "--tls-cert", pem): "both",
+            ("--port", "0", "--store", "wat"): "name=URL",
+        }
+        for words, said in wrong.items():
+            process = await asyncio.create_subprocess_exec(
+                *command("--url", url, "serve", *words),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment(tmp_path),
+            )
+            _, told = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode not in (0, 70) and said in told.decode(), (words, told)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -115,6 +116,8 @@ def _limits(rate: float | None, body: int | None) -> Limits:
         ),
         click.Option(["--rate"], type=float, metavar="N", help="Requests a second with one token. [5000]"),
         click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
+        click.Option(["--tls-cert"], type=click.Path(path_type=Path), metavar="FILE", help="A certificate."),
+        click.Option(["--tls-key"], type=click.Path(path_type=Path), metavar="FILE", help="Its key."),
         click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
         *door_options(hidden=True),
     ],
@@ -128,6 +131,8 @@ def serve_(
     store: tuple[str, ...],
     rate: float | None,
     max_body: int | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     log: bool,
 ) -> None:
     """Serve constellations to programs over HTTP, each with a token of its own.
@@ -140,7 +145,10 @@ def serve_(
     if log:
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
         logging.getLogger("dgent.http").setLevel(logging.INFO)
-    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body)))
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("TLS needs both --tls-cert and --tls-key")
+    certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body), certificate))
 
 
 async def _serve(
@@ -150,6 +158,7 @@ async def _serve(
     names: tuple[str, ...],
     stores: tuple[str, ...],
     limits: Limits,
+    certificate: tuple[Path, Path] | None,
 ) -> None:
     from dgent.doors.http import serve
     from dgent.doors.http.app import Server
@@ -171,12 +180,13 @@ async def _serve(
             await house.reload(openers_of(chosen, stores))
 
         def announce() -> None:
-            where = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+            scheme, name = "https" if certificate else "http", f"[{host}]" if ":" in host else host
+            where = f"{scheme}://{name}:{bound.getsockname()[1]}"
             click.echo(f"dgent serves {', '.join(house.names)} at {where}")
             if not tokens:
                 click.echo("nobody has a token yet: `dgent token create --agent scout` makes one")
             sys.stdout.flush()
 
-        await serve.run(server, bound, reload=reload, ready=announce)
+        await serve.run(server, bound, reload=reload, ready=announce, certificate=certificate)
     finally:
         await house.close()

@@ -16,6 +16,7 @@ from dgent.doors.http.house import Visitor
 from dgent.doors.http.route import NO_SCHEMA, ROUTES, Match
 from dgent.errors import InputError, NotFound
 from dgent.verbs import registry
+from dgent.verbs.block.answer import BlockText, EditResult
 from dgent.verbs.data.answer import Record
 from dgent.verbs.data.history import Watch
 from dgent.verbs.field import VerbField, fields_of
@@ -104,17 +105,27 @@ def _read_conditions(request: Request, known: dict[str, VerbField], given: dict[
 async def call(
     request: Request, match: Match, verb: Verb, visitor: Visitor, given: dict[str, Any]
 ) -> Response:
-    """Call a verb and answer with what it found; a record's ETag is its rev."""
+    """Call a verb and answer with what it found; the ETag of a record is its rev, of a block its version."""
     found = await registry.call(verb, visitor.context, given)
     headers: dict[str, str] = {}
     if isinstance(found, Record) and "id" in match.given:
         _check_address(found, match)
-    if isinstance(found, Record) and found.rev is not None:
-        headers["ETag"] = f'"{found.rev}"'
+    number = _number_of(found)
+    if number is not None:
+        headers["ETag"] = f'"{number}"'
         if request.method in ("GET", "HEAD") and request.header(b"if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers={**HEADERS, **headers})
     made = verb.id == "data.put" and match.route.method == "POST" and match.route in ROUTES
     return answer(found, 201 if made else 200, headers)
+
+
+def _number_of(found: Any) -> int | None:
+    """Return the number of the version that an answer is; None for other answers."""
+    if isinstance(found, Record):
+        return found.rev
+    if isinstance(found, BlockText):
+        return found.version if found.lines is None else None
+    return found.version.version if isinstance(found, EditResult) else None
 
 
 def _check_address(found: Record, match: Match) -> None:

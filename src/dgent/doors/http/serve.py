@@ -6,15 +6,17 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from dgent.doors.http.app import Server
 from dgent.doors.http.limit import PatientProtocol
-from dgent.errors import InputError, Unavailable
+from dgent.errors import ConfigError, InputError, Unavailable
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]", "::1"))
 CLOSE_S = 10  # for requests that are under way when the server stops
@@ -44,8 +46,12 @@ async def run(
     *,
     reload: Callable[[], Awaitable[None]] | None = None,
     ready: Callable[[], None] = lambda: None,
+    certificate: tuple[Path, Path] | None = None,
 ) -> None:
-    """Serve at a socket until the program is interrupted; a hang-up signal reads the settings again."""
+    """Serve at a socket until the program is interrupted; a hang-up signal reads the settings again.
+
+    With a `certificate`, which is a file and that of its key, over TLS only.
+    """
     config = uvicorn.Config(
         server,
         http=PatientProtocol,
@@ -58,7 +64,10 @@ async def run(
         timeout_graceful_shutdown=CLOSE_S,
         limit_concurrency=server.limits.connections,
         lifespan="on",
+        ssl_certfile=None if certificate is None else certificate[0],
+        ssl_keyfile=None if certificate is None else certificate[1],
     )
+    _load(config)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not one line for each request it cannot read
     tasks: set[asyncio.Task[None]] = set()
 
@@ -74,6 +83,15 @@ async def run(
     with bound:
         ready()
         await _Runner(config, server).serve(sockets=[bound])
+
+
+def _load(config: uvicorn.Config) -> None:
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the certificate cannot be used: {error}", hint="see --tls-cert, --tls-key"
+        ) from None
 
 
 async def _reload(reload: Callable[[], Awaitable[None]]) -> None:
