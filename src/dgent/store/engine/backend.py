@@ -355,7 +355,7 @@ class KernelBackend(ABC):
             reading.refresh()
             return history.history(reading, id, limit)
 
-        return await self._read(work)
+        return await (self._inline if limit == 1 else self._read)(work)
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         """Return commits after a seq, in order; HistoryGone if some were pruned."""
