@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dgent.doors.http import call, feed, limit, openapi
 from dgent.doors.http.answer import HEADERS, answer, refuse, report
+from dgent.doors.http.errors import TooLarge, TooMany, TooSlow, UnknownVisitor
 from dgent.doors.http.house import House, Visitor, enter
-from dgent.doors.http.limit import Buckets, Limits, TooLarge, TooMany, TooSlow
+from dgent.doors.http.limit import Buckets, Limits
 from dgent.doors.http.metrics import Metrics
 from dgent.doors.http.mount import PATH as MCP
 from dgent.doors.http.mount import serve_mcp
@@ -131,7 +132,7 @@ class Server:
     async def _serve(self, request: Request, send: Send) -> None:
         try:
             response = await self._answer(request, send)
-        except _Unknown as error:
+        except UnknownVisitor as error:
             response = refuse(401, error.code, error.message, error.hint, **{"WWW-Authenticate": "Bearer"})
         except DgentError as error:
             response = report(error, _is_conditional(request))
@@ -208,7 +209,7 @@ class Server:
             visitor = await enter(self.house, request.constellation, shown)
         except Denied as error:
             self._wrong.take(request.peer)
-            raise _Unknown(error.message, hint=error.hint) from None
+            raise UnknownVisitor(error.message, hint=error.hint) from None
         request.who = f"{visitor.principal.name}/{visitor.id}"
         return visitor, False
 
@@ -296,12 +297,6 @@ class Server:
             return
         finally:
             self.metrics.following -= 1
-
-
-class _Unknown(Denied):
-    """Nobody known sent the request."""
-
-    code = "unknown_visitor"
 
 
 def _is_conditional(request: Request) -> bool:

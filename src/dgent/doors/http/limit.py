@@ -10,6 +10,7 @@ import msgspec
 from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dgent.doors.http.errors import TooLarge, TooMany, TooSlow
 from dgent.errors import InputError
 
 MOST_KNOWN = 4096  # buckets that are kept
@@ -28,22 +29,6 @@ class Limits(msgspec.Struct, frozen=True):
     wrong_burst: float = 50
     page: int = 1_000  # what `limit` may be at most
     connections: int = 1_000
-
-
-class TooMany(Exception):
-    """A visitor sends too many requests; `after_s` is when the next one is taken."""
-
-    def __init__(self, after_s: float) -> None:
-        super().__init__(after_s)
-        self.after_s = after_s
-
-
-class TooLarge(Exception):
-    """A body is larger than the server takes."""
-
-
-class TooSlow(Exception):
-    """A body did not arrive in time."""
 
 
 class Buckets:
