@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from typing import Any
 from dgent.blocks import Library
 from dgent.blocks.history import log
 from dgent.store.postgres import backend as _postgres  # noqa: F401 - here, so that no worker imports it
+from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from tests.fault.nursery import say
 
@@ -66,3 +69,19 @@ def scribble(url: str, name: str, fold: int) -> None:
                 await notes.compact(keep=30)
 
     run(url, 0.0, work)
+
+
+def redact(url: str, number: int, erases: bool) -> None:
+    """Redact a version of the notes; without `erases` it dies between the commit and the erasing."""
+
+    async def die(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def main() -> None:
+        async with open_universe(url, author="scout") as u:
+            block = await Library(u, agent="scout").get("notes")
+            if not erases:
+                Universe.forget = die  # type: ignore[assignment,method-assign]
+            await block.redact(number)
+
+    asyncio.run(main())

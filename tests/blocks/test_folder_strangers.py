@@ -190,7 +190,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=times(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(75), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entries=st.dictionaries(
         st.sampled_from(["known", "x", "", "a\0", "y" * 600]), ENTRIES | VALUES, max_size=3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import dgent
 from dgent.blocks import Block, Library
 from dgent.blocks.history import log
 from dgent.store.sqlite import shared
+from tests.fault.nursery import Nursery
 
 SECRETS = [f"secret-number-{n}-of-many" for n in range(8)]
 
@@ -132,28 +132,9 @@ async def test_an_erasing_that_is_late_takes_nothing_live(
     assert not [each for each in SECRETS[:4] if each.encode() in place.read_bytes()]
 
 
-REDACT = """
-import asyncio, os, sys
-import dgent
-from dgent.blocks import Library
-
-async def main(url, number, erases):
-    async with dgent.open(url, author="scout") as u:
-        block = await Library(u, agent="scout").get("notes")
-        if not erases:
-            async def die(*_, **__):
-                os.kill(os.getpid(), 9)
-            dgent.Universe.forget = die
-        await block.redact(number)
-
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "erases"))
-"""
-
-
-def redact_in_a_process(url: str, number: int, erases: bool) -> None:
-    command = [sys.executable, "-c", REDACT, url, str(number), "erases" if erases else "dies"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "src"})
-    assert done.returncode == (0 if erases else -signal.SIGKILL), done.stderr
+def redact_in_a_process(nursery: Nursery, url: str, number: int, erases: bool) -> None:
+    (done,) = nursery.wait(nursery.start("redact", url=url, number=number, erases=erases))
+    assert done.code == (0 if erases else -signal.SIGKILL), done.said
 
 
 @pytest.mark.parametrize("dies", [(0,), (1,), (0, 1), (1, 2), (0, 1, 2)])
@@ -163,8 +144,9 @@ async def test_a_kill_between_the_commit_and_the_erasing(tmp_path: Path, dies: t
     async with dgent.open(url, author="scout") as u:
         await grown(Library(u, agent="scout"))
     numbers = versions_of()
-    for step in range(4):
-        redact_in_a_process(url, numbers[step], step not in dies)
-        async with dgent.open(url, author="scout") as u:
-            await check_whole(Library(u, agent="scout"), SECRETS[: step + 1], SECRETS[step + 1 :])
+    with Nursery("tests.blocks.jobs") as nursery:
+        for step in range(4):
+            redact_in_a_process(nursery, url, numbers[step], step not in dies)
+            async with dgent.open(url, author="scout") as u:
+                await check_whole(Library(u, agent="scout"), SECRETS[: step + 1], SECRETS[step + 1 :])
     assert not [each for each in SECRETS[:4] if each.encode() in place.read_bytes()]

@@ -55,7 +55,7 @@ def merged(documents: list[Document]) -> list[dict[str, Any]]:
     return [document.value() for document in documents]
 
 
-@settings(max_examples=times(500), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(EDITS, st.integers(3, 5), st.randoms(use_true_random=False))
 def test_any_order_any_repeats_same_result(edits: list[Any], count: int, rng: Any) -> None:
     documents = [Document() for _ in range(count)]

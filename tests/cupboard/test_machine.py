@@ -459,4 +459,4 @@ def _end_of(stash: Stash) -> datetime | None:
 def test_the_rules(engine: str) -> None:
     kind = type("EngineMachine", (Machine,), {"engine": engine})
     quick = settings.get_profile("dgent")
-    run_state_machine_as_test(kind, settings=settings(quick, max_examples=times(12), stateful_step_count=30))
+    run_state_machine_as_test(kind, settings=settings(quick, max_examples=times(8), stateful_step_count=30))

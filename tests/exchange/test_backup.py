@@ -34,6 +34,7 @@ from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
 from tests.fault.known_gaps import skip
+from tests.fault.nursery import Nursery
 
 
 @pytest.fixture
@@ -225,11 +226,10 @@ async def test_eight_writers(tmp_path: Path) -> None:
     folder.mkdir()
     async with dgent.open(url(folder)) as u:
         await u.put_many([dgent.Datum(id=f"pad{i}", data={"x": "y" * 500}) for i in range(3000)])
-        writers = [worker.start("write", folder, f"w{n}") for n in range(8)]
-        try:
+        with Nursery(worker.JOBS) as nursery:
+            writers = [worker.start(nursery, "write", folder=folder, name=f"w{n}") for n in range(8)]
             made = [await backup(u, folder, tmp_path / f"b{n}") for n in range(3)]
-        finally:
-            worker.end(*writers)
+            worker.end(nursery, *writers)
         whole = {change.seq: change.items for change in await u.changes(limit=None)}
     assert made[0].seq < made[1].seq < made[2].seq, "writers went on meanwhile"
     for each in made:
@@ -257,9 +257,9 @@ async def test_a_cancelled_backup_leaves_nothing(folder: Path, tmp_path: Path) -
 
 async def test_a_fork_while_it_runs(folder: Path, tmp_path: Path) -> None:
     """The child has SQLite's table of locks without the locks, so it must not open that store."""
-    other = worker.start("fork_inside", folder, tmp_path / "b")
-    said, _ = other.communicate(timeout=120)
-    assert (said, other.returncode) == (b"[7]\n", 0)
+    with Nursery(worker.JOBS) as nursery:
+        other = nursery.start("fork_inside", folder=str(folder), target=str(tmp_path / "b"))
+        assert nursery.finish(other) == [[7]]
     assert "goes on" in (await everything(folder))["records"]
     inspect_backup(tmp_path / "b")
 

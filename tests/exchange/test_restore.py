@@ -22,6 +22,7 @@ from dgent.exchange.backup import backup, check_not_in_use, inspect_backup, rest
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
+from tests.fault.nursery import Nursery
 from tests.soak import times
 
 
@@ -98,13 +99,11 @@ async def test_this_process_has_it_open(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_an_idle_process_has_it_open(folder: Path, tmp_path: Path) -> None:
-    other = worker.start("keep_open", folder)
-    try:
+    with Nursery(worker.JOBS) as nursery:
+        other = worker.start(nursery, "keep_open", folder=folder)
         with pytest.raises(Busy, match=f"process {other.pid}") as caught:
             await restore(tmp_path / "b", folder, replace=True)
         assert caught.value.details["pid"] == other.pid and caught.value.retryable
-    finally:
-        worker.end(other)
     # Killed, it holds nothing any more.
     await restore(tmp_path / "b", folder, replace=True)
 
@@ -149,16 +148,16 @@ async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, 
 
 async def test_others_come_and_go(folder: Path, tmp_path: Path) -> None:
     """What others write in between is in the store that was there; nobody meets parts of two stores."""
-    others = [worker.start("come_and_go", folder, f"w{n}") for n in range(3)]
-    said = [asyncio.create_task(asyncio.to_thread(other.communicate)) for other in others]
     restored = 0
-    while not all(task.done() for task in said):
-        with suppress(Busy):
-            await restore(tmp_path / "b", folder, replace=True)
-            restored += 1
-        await asyncio.sleep(random.uniform(0, 0.01))
-    acknowledged = {id for task in said for id in (await task)[0].decode().split()}
-    assert [other.returncode for other in others] == [0, 0, 0]
+    with Nursery(worker.JOBS) as nursery:
+        others = [worker.start(nursery, "come_and_go", folder=folder, name=f"w{n}") for n in range(3)]
+        while any(other.code is None for other in others):
+            with suppress(Busy):
+                await restore(tmp_path / "b", folder, replace=True)
+                restored += 1
+            await asyncio.sleep(random.uniform(0, 0.01))
+        nursery.finish(*others)
+    acknowledged = {id for other in others for id in other.said[1:]}
     found: set[str] = set()
     for each in tmp_path.glob("home*"):
         check_store(str(each / "membrane.db"))
@@ -268,9 +267,9 @@ async def test_killed_while_backing_up(folder: Path, tmp_path: Path) -> None:
     whole = 0
     for _ in range(times(6)):
         target = tmp_path / "killed"
-        other = worker.start("back_up", folder, target)
-        time.sleep(random.uniform(0, 0.4))
-        worker.end(other)
+        with Nursery(worker.JOBS) as nursery:
+            worker.start(nursery, "back_up", folder=folder, target=target)
+            time.sleep(random.uniform(0, 0.4))
         if target.exists():
             whole += 1
             assert inspect_backup(target).seq == before["seq"]
@@ -297,9 +296,9 @@ async def test_killed_while_restoring(folder: Path, tmp_path: Path) -> None:
     old = await everything(folder)
     swapped = 0
     for _ in range(times(6)):
-        other = worker.start("put_back", tmp_path / "big", folder)
-        time.sleep(random.uniform(0, 0.35))
-        worker.end(other)
+        with Nursery(worker.JOBS) as nursery:
+            worker.start(nursery, "put_back", source=tmp_path / "big", folder=folder)
+            time.sleep(random.uniform(0, 0.35))
         found = await everything(folder)
         assert "n7" not in found["records"]
         if "later" in found["records"]:

@@ -1,12 +1,10 @@
-"""What other processes do in these tests: `python -m tests.exchange.worker job argument...`."""
+"""What other processes do in these tests; each says "begin" when it begins to do its job."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,27 +14,23 @@ from dgent.exchange.backup import backup, restore
 from dgent.store.engine.kernel import no_wrap
 from dgent.store.sqlite.shared import share
 from tests.exchange.constellation import url
+from tests.fault.nursery import Child, Nursery, say
 
-ROOT = Path(__file__).resolve().parents[2]
+JOBS = "tests.exchange.worker"
 
 
-def start(job: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """Start a worker; it says a line when it begins to do its job."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    command = [sys.executable, "-m", "tests.exchange.worker", job, *map(str, arguments)]
-    worker = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
-    assert worker.stdout is not None
-    begun = worker.stdout.readline()
-    assert begun == b"begin\n"
+def start(nursery: Nursery, job: str, **arguments: object) -> Child:
+    """Start a worker, and wait until it does its job."""
+    worker = nursery.start(job, **{name: str(value) for name, value in arguments.items()})
+    assert nursery.hear(worker) == "begin"
     return worker
 
 
-def end(*workers: subprocess.Popen[bytes]) -> None:
+def end(nursery: Nursery, *workers: Child) -> None:
     """Kill workers, without a chance to tidy up."""
     for worker in workers:
         worker.kill()
-    for worker in workers:
-        worker.communicate()
+    nursery.wait(*workers)
 
 
 async def write(folder: str, name: str) -> None:
@@ -47,39 +41,40 @@ async def write(folder: str, name: str) -> None:
             n += 1
             await u.put(dgent.Datum(id=f"{name}.{n}", data={"n": n, "x": "y" * 300}))
             if n == 1:
-                print("begin", flush=True)
+                say("begin")
+            await asyncio.sleep(0.002)  # all are to be at it at once, not to fill the store
 
 
 async def come_and_go(folder: str, name: str) -> None:
     """Open the store, put some records and close it, again and again; say what was acknowledged."""
-    print("begin", flush=True)
+    say("begin")
     until, n = time.monotonic() + 5, 0
     while time.monotonic() < until:
         async with dgent.open(url(Path(folder))) as u:
             for _ in range(random.randint(1, 4)):
                 n += 1
                 await u.put(dgent.Datum(id=f"{name}.{n}", data={"x": "y" * random.randint(1, 3000)}))
-                print(f"{name}.{n}", flush=True)
+                say(f"{name}.{n}")
         await asyncio.sleep(random.uniform(0, 0.06))
 
 
 async def keep_open(folder: str) -> None:
     """Have the store open, and do nothing with it."""
     async with dgent.open(url(Path(folder))):
-        print("begin", flush=True)
+        say("begin")
         await asyncio.to_thread(time.sleep, 60)
 
 
 async def back_up(folder: str, target: str) -> None:
     """Make a backup."""
     async with dgent.open(url(Path(folder))) as u:
-        print("begin", flush=True)
+        say("begin")
         await backup(u, Path(folder), Path(target))
 
 
 async def put_back(source: str, folder: str) -> None:
     """Restore a backup."""
-    print("begin", flush=True)
+    say("begin")
     await restore(Path(source), Path(folder), replace=True)
 
 
@@ -99,11 +94,7 @@ async def fork_inside(folder: str, target: str) -> None:
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     async with dgent.open(url(Path(folder))) as u:
-        print("begin", flush=True)
+        say("begin")
         await backup(u, None, Path(target), progress=fork)
         await u.put(dgent.Datum(id="goes on"))
-    print(codes, flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))
+    say(codes)

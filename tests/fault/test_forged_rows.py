@@ -6,6 +6,7 @@ whoever asks `doctor` gets an answer.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
@@ -21,6 +22,7 @@ from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.damage import find_bad_row
 from dgent.store.upkeep import upkeep_of
 from tests.fault.jobs import NOTE, Note
+from tests.soak import some
 
 DEEP = b'{"a":' * 2000 + b"1" + b"}" * 2000
 BAD_ZSTD = b"\x28\xb5\x2f\xfd" + b"\xff" * 9
@@ -130,10 +132,8 @@ async def test_a_forged_row_is_never_a_raw_error(tmp_path: Path, table: str) -> 
     await store(base)
     forged = 0
     for column in TABLES[table]:
-        for number, value in enumerate(VALUES):
-            # Each value in each column, and of several rows one after the other.
-            rows = ROWS.get(table, ("true",))
-            row = rows[(number + forged) % len(rows)]
+        # In a long look each value in each column of each of these rows, in a short one some of them.
+        for row, value in some(itertools.product(ROWS.get(table, ("true",)), VALUES), 5):
             if forge(base, path, f"UPDATE {table} SET {column} = ? WHERE {row}", value):
                 forged += 1
                 await try_all(path)
@@ -154,6 +154,18 @@ async def test_the_row_is_named(tmp_path: Path, sql: str, value: Any, named: str
     assert forge(tmp_path / "base.db", tmp_path / "forged.db", sql, value)
     with closing(apsw.Connection(str(tmp_path / "forged.db"))) as connection:
         assert named in (find_bad_row(connection) or "")
+
+
+@pytest.mark.parametrize("column", ["rev", "seq"])
+async def test_undo_of_a_record_whose_number_is_none(tmp_path: Path, column: str) -> None:
+    await store(tmp_path / "base.db")
+    assert forge(
+        tmp_path / "base.db", tmp_path / "forged.db", f"UPDATE datum SET {column} = ? WHERE id = 'r3'", "x"
+    )
+    async with dgent.open(f"sqlite:///{tmp_path}/forged.db") as u:
+        u.register(NOTE)
+        with pytest.raises(Corrupt, match="'r3'"):
+            await u.undo(8)
 
 
 async def test_a_mistake_of_the_caller_is_not_called_damage(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.fault.check import check_store
 from tests.fault.hostile import AT, HASHED, PROBES, made, value
 from tests.soak import times
 
-CASES = times(10000)
+CASES = times(4000)
 PARTS = 4
 
 

@@ -182,7 +182,7 @@ async def _run(first: Steps, left: Steps, right: Steps, later: list[int]) -> Con
         return merged
 
 
-@settings(max_examples=times(8))
+@settings(max_examples=times(4))
 @example([], [A, A], [A], [0])
 @example([], [A], [A, A, A, ("fold", 0), A, A], [0])
 @given(_kept, _kept, _kept, _places)
@@ -200,7 +200,7 @@ _GONE_AND_MOVED = (
 """Both compact the record of a deletion: one drops its line, the other moves it to another file."""
 
 
-@settings(max_examples=times(12))
+@settings(max_examples=times(6))
 @example(*_GONE_AND_MOVED)
 @given(_ended, _ended, _ended, _places)
 def test_no_edit_is_lost_of_histories_that_were_ended(
@@ -238,7 +238,7 @@ _ALIKE = (
 """Two versions differ in their times alone."""
 
 
-@settings(max_examples=times(6))
+@settings(max_examples=times(4))
 @example(*_ALIKE)
 @given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]), _places)
 def test_a_copy_goes_on_while_another_merges_it(

@@ -20,6 +20,7 @@ from dgent.store.sqlite import shared
 from dgent.store.upkeep import Finding, Upkeep, upkeep_of
 from tests.exchange import worker
 from tests.fault.check import check_store, move_entries
+from tests.fault.nursery import Nursery
 
 Datum = dgent.Datum
 
@@ -359,8 +360,9 @@ async def test_after_compacting(u: dgent.Universe) -> None:
 
 
 async def test_while_others_write(u: dgent.Universe, path: Path) -> None:
-    writers = [worker.start("write", path.parent, f"w{n}") for n in range(3)]
-    try:
+    with Nursery(worker.JOBS) as nursery:
+        for n in range(3):
+            worker.start(nursery, "write", folder=path.parent, name=f"w{n}")
         before = await u.seq()
         rounds = 0
         while rounds < 4 or await u.seq() == before:  # a busy machine lets nobody write for a while
@@ -368,8 +370,6 @@ async def test_while_others_write(u: dgent.Universe, path: Path) -> None:
             # Three writers can fill the log faster than it is checkpointed.
             assert [f for f in bad(found) if f.subject not in ("permissions", "log")] == []
             rounds += 1
-    finally:
-        worker.end(*writers)
 
 
 async def test_cancelled(u: dgent.Universe) -> None:

@@ -149,6 +149,29 @@ async def test_small_commits_wait_and_large_ones_do_not(u: dgent.Universe, path:
     assert await u.count(schema="job", where={"state": "open"}) == 1001
 
 
+@pytest.mark.parametrize("history", ["all", "none"])
+async def test_deletions_of_one_commit_wait_together(path: Path, history: str) -> None:
+    async with dgent.open(f"sqlite:///{path}", durability="relaxed") as u:
+        u.register(dgent.Schema("job", contract=Job, indexes=("state", "rank"), history=history))
+        await u.put_many([job(f"{i}", "open", {"a"}) for i in range(100)])
+        with closing(apsw.Connection(str(path))) as connection:
+            count = "SELECT count(*) FROM tail"
+            ((before,),) = connection.execute(count).fetchall()
+            await u.transact(lambda tx: _delete_all(tx, [f"{i}" for i in range(80)]))
+            ((after,),) = connection.execute(count).fetchall()
+        assert after == before + 1
+        assert await ids(u, where={"state": "open"}) == [f"{i}" for i in reversed(range(80, 100))]
+        found = await upkeep_of(u.backend).inspect(deep=True)
+    assert [each.level for each in found].count("problem") == 0
+    if history == "all":
+        check_store(str(path))
+
+
+async def _delete_all(tx: Any, names: list[str]) -> None:
+    for name in names:
+        await tx.delete(name)
+
+
 async def test_they_are_moved_when_enough_wait(u: dgent.Universe, path: Path) -> None:
     most = 0
     for n in range(3 * kernel.MOVE_AT):

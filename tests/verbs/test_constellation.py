@@ -23,6 +23,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.store import constellation as verbs
 from tests.cli.terminal import Terminal
 from tests.fault.check import check_store
+from tests.fault.nursery import Nursery
 
 
 @pytest.fixture
@@ -78,16 +79,12 @@ async def test_there_and_back(folder: Path) -> None:
 
 def at_once(*commands: tuple[str, ...]) -> Counter[str]:
     """Run some commands at the same time; how often each code came."""
-    code = "import sys; from dgent.doors.cli.main import main; main(sys.argv[1:])"
-    base = [sys.executable, "-c", code]
-    pipe = subprocess.PIPE
-    running = [
-        subprocess.Popen([*base, *words, "--json"], stdout=pipe, stderr=pipe, text=True) for words in commands
-    ]
     codes: Counter[str] = Counter()
-    for each, (_, err) in [(each, each.communicate()) for each in running]:
-        assert "Traceback" not in err
-        codes["ok" if each.returncode == 0 else msgspec.json.decode(err.splitlines()[-1])["code"]] += 1
+    with Nursery("tests.verbs.jobs") as nursery:
+        running = [nursery.start("run", words=[*words, "--json"], env=dict(os.environ)) for words in commands]
+        for code, err in nursery.finish(*running):
+            assert "Traceback" not in err
+            codes["ok" if code == 0 else msgspec.json.decode(err.splitlines()[-1])["code"]] += 1
     return codes
 
 

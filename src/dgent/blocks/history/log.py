@@ -75,6 +75,7 @@ class VersionLog:
         self.tail: list[Version] = []  # versions that are not packed, oldest first
         self._updates: list[bytes] = []  # theirs
         self._head = Head(None, None)
+        self._states: tuple[Head, list[bool]] | None = None  # of a head written here: which packs have one
         self._loaded = False
         self._usable = False  # whether the document was proven to be usable since it was last merged
         self._proven: int | None = None  # a commit as of which the newest version in memory is the newest
@@ -409,7 +410,8 @@ class VersionLog:
             return False
         versions, updates = self.tail[:old], self._updates[:old]
         behind = Document.load(self._base, updates, whole=True)
-        state = behind.state() if await self._needs_state() else b""
+        states = await self._newest_states()
+        state = behind.state() if len(states) == STATE_EVERY - 1 and not any(states) else b""
         last = versions[-1].number
         ops: list[Op] = [
             self.put_pack(Pack(versions, updates, state)),
@@ -429,6 +431,7 @@ class VersionLog:
             self.forget()
             return False
         self._head, self.tail, self._updates = written, self.tail[old:], self._updates[old:]
+        self._states = written, [bool(state), *states][: STATE_EVERY - 1]
         return True
 
     def _check_not_redacted(self) -> Check:
@@ -436,9 +439,12 @@ class VersionLog:
         known = self._head.redaction
         return Check(redaction_id(self._block), 0 if known is None else known.rev or 0)
 
-    async def _needs_state(self) -> bool:
-        recent = await self._packs.newest(STATE_EVERY - 1)
-        return len(recent) == STATE_EVERY - 1 and not any(pack.value.state for pack in recent)
+    async def _newest_states(self) -> list[bool]:
+        """Return whether the newest packs have a state, newest first, of as many as may go without."""
+        # Whoever packs or rewrites writes another head: while it is the one written here, nobody else has.
+        if self._states is not None and self._states[0] is self._head:
+            return self._states[1]
+        return [pack.value.state for pack in await self._packs.newest(STATE_EVERY - 1)]
 
     @property
     def redactions(self) -> int:

@@ -80,6 +80,8 @@ def _state_before(reading: Reading, seq: int, op: LoggedOp) -> Reverted | None:
     head = reading.row(record_key)
     if head is None:
         raise HistoryGone(f"a record of commit {seq} was forgotten", seq=seq)
+    if {type(head.rev), type(head.seq)} != {int}:
+        raise Corrupt(f"{head.id!r} is damaged: its rev and its commit are not numbers", id=head.id, seq=seq)
     before = None if rev == 1 else history.version(reading, head, rev - 1)
     if before is None and rev > 1 and reading.forgotten_rev(head.id) != rev - 1:
         if code & QUIET and _keeps_none(reading, head):
