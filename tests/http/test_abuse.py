@@ -37,7 +37,7 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
     url = f"sqlite:///{tmp_path}/store.db"
     async with dgent.open(url) as u:
         token = await token_for(u)
-    async with serve(url, tmp_path) as process:
+    async with serve(url, tmp_path, ("--patience", "2")) as process:
         yield Victim(process, token)
 
 
@@ -82,10 +82,15 @@ async def test_requests_that_mean_harm(victim: Victim) -> None:
         + b"x" * 50_000 + b"\r\n\r\n",
     }  # fmt: skip
     for name, raw in abuses.items():
-        closing = raw.replace(HOST, HOST + b"Connection: close\r\n", 1) if b"Upgrade" not in raw else raw
-        status = status_of(await exchange(victim.port, closing, 20))
+        status = status_of(await exchange(victim.port, raw))
         assert 400 <= status < 500, f"{name}: {status}"
     await victim.is_well()
+
+    # Bytes behind a request are the next one, or an error; they never run with the first one's token.
+    inner = b"POST /v1/data/note HTTP/1.1\r\n" + HOST + b"Content-Length: 12\r\n\r\n" + b'{"data":{}} '
+    outer = b"GET /v1/status HTTP/1.1\r\n" + HOST + victim.auth + b"\r\n" + inner
+    got = await exchange(victim.port, outer, b"WWW-Authenticate".lower())
+    assert got.count(b"HTTP/1.1 401") == 1, "the second one has no token of its own"
 
 
 async def test_slow_clients_do_not_hold_up_others(victim: Victim) -> None:
@@ -102,11 +107,3 @@ async def test_slow_clients_do_not_hold_up_others(victim: Victim) -> None:
     finally:
         for _, writer in slow:
             writer.close()
-
-
-async def test_a_request_is_smuggled_nowhere(victim: Victim) -> None:
-    """Bytes behind a request are the next one, or an error; they never run with the first one's token."""
-    inner = b"POST /v1/data/note HTTP/1.1\r\n" + HOST + b"Content-Length: 12\r\n\r\n" + b'{"data":{}} '
-    outer = b"GET /v1/status HTTP/1.1\r\n" + HOST + victim.auth + b"\r\n" + inner
-    got = await exchange(victim.port, outer, 5)
-    assert got.count(b"HTTP/1.1 401") == 1, "the second one has no token of its own"

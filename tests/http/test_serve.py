@@ -8,9 +8,11 @@ import socket
 from pathlib import Path
 
 import httpx2
+import pytest
 from mcp.client.streamable_http import streamable_http_client
 
 import dgent
+from tests.cli.terminal import Terminal
 from tests.http.client import token_for
 from tests.http.process import Process, serve
 from tests.mcp.host import command, connect, environment
@@ -139,9 +141,9 @@ async def test_two_servers_on_one_database(tmp_path: Path) -> None:
         assert late.status_code == 412
 
 
-async def test_where_it_does_not_start(tmp_path: Path) -> None:
+def test_where_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody but this machine without tokens; no port that is taken; no certificate that is none."""
-    url = f"sqlite:///{tmp_path}/store.db"
+    terminal = Terminal(tmp_path / "home", monkeypatch)
     (tmp_path / "none.pem").write_text("no certificate")
     pem = str(tmp_path / "none.pem")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -154,11 +156,5 @@ async def test_where_it_does_not_start(tmp_path: Path) -> None:
             ("--port", "0", "--store", "wat"): "name=URL",
         }
         for words, said in wrong.items():
-            process = await asyncio.create_subprocess_exec(
-                *command("--url", url, "serve", *words),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=environment(tmp_path),
-            )
-            _, told = await asyncio.wait_for(process.communicate(), 60)
-            assert process.returncode not in (0, 70) and said in told.decode(), (words, told)
+            told = terminal("--url", f"sqlite:///{tmp_path}/store.db", "serve", *words)
+            assert told.code not in (0, 70) and said in told.err, (words, told)

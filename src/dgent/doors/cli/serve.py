@@ -86,7 +86,7 @@ def _opener(chosen: DoorOptions, settings: Settings) -> Opener:
     return open
 
 
-def _limits(rate: float | None, body: int | None) -> Limits:
+def _limits(rate: float | None, body: int | None, patience: float | None) -> Limits:
     from dgent.doors.http.limit import Limits
 
     usual = Limits()
@@ -94,6 +94,8 @@ def _limits(rate: float | None, body: int | None) -> Limits:
         body_bytes=usual.body_bytes if body is None else body * 2**20,
         rate=usual.rate if rate is None else rate,
         burst=usual.burst if rate is None else 2 * rate,
+        head_s=usual.head_s if patience is None else min(usual.head_s, patience),
+        body_s=usual.body_s if patience is None else patience,
     )
 
 
@@ -116,6 +118,7 @@ def _limits(rate: float | None, body: int | None) -> Limits:
         ),
         click.Option(["--rate"], type=float, metavar="N", help="Requests a second with one token. [5000]"),
         click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
+        click.Option(["--patience"], type=float, metavar="S", help="Seconds for sending a request. [30]"),
         click.Option(["--tls-cert"], type=click.Path(path_type=Path), metavar="FILE", help="A certificate."),
         click.Option(["--tls-key"], type=click.Path(path_type=Path), metavar="FILE", help="Its key."),
         click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
@@ -131,6 +134,7 @@ def serve_(
     store: tuple[str, ...],
     rate: float | None,
     max_body: int | None,
+    patience: float | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     log: bool,
@@ -148,7 +152,7 @@ def serve_(
     if (tls_cert is None) != (tls_key is None):
         raise InputError("TLS needs both --tls-cert and --tls-key")
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body), certificate))
+    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body, patience), certificate))
 
 
 async def _serve(

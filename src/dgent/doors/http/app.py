@@ -267,7 +267,7 @@ class Server:
         verb = find(match.route.verb)
         body = b""
         if request.method not in READS:
-            body = await limit.read_body(request.headers, request.receive, self.limits.body_bytes)
+            body = await limit.read_body(request.headers, request.receive, self.limits)
         if verb.id == "data.import":
             return await call.import_lines(request, match, visitor, body)
         given = call.read_fields(request, match, verb, body, self.limits.page)

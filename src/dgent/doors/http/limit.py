@@ -14,9 +14,7 @@ from dgent.doors.http.errors import TooLarge, TooMany, TooSlow
 from dgent.errors import InputError
 
 MOST_KNOWN = 4096  # buckets that are kept
-HEAD_S = 10.0  # for the lines before the body
 HEAD_BYTES = 65_536
-BODY_S = 30.0  # for the whole body
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -29,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True):
     wrong_burst: float = 50
     page: int = 1_000  # what `limit` may be at most
     connections: int = 1_000
+    head_s: float = 10.0  # for the lines before the body
+    body_s: float = 30.0  # for the whole body
 
 
 class Buckets:
@@ -56,23 +56,23 @@ class Buckets:
         return left + (time.monotonic() - at) * self._rate < 1.0
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
     """Return the body of a request; raises as soon as it is too large or too slow."""
     if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
         raise InputError("a body must not be compressed", hint="leave out Content-Encoding")
     said = headers.get(b"content-length", b"0")
-    if not said.isdigit() or len(said) > 18 or int(said) > most:
+    if not said.isdigit() or len(said) > 18 or int(said) > limits.body_bytes:
         raise TooLarge
     parts, size = [], 0
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(limits.body_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise asyncio.CancelledError
                 part = message.get("body", b"")
                 size += len(part)
-                if size > most:
+                if size > limits.body_bytes:
                     raise TooLarge
                 parts.append(part)
                 if not message.get("more_body"):
@@ -84,6 +84,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, most: int) ->
 class PatientProtocol(HttpToolsProtocol):
     """The protocol of a connection, which closes those that do not finish the head of a request in time."""
 
+    head_s = Limits().head_s
     _waiting: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
@@ -114,7 +115,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        self._waiting = self.loop.call_later(HEAD_S, self._refuse, b"408 Request Timeout")
+        self._waiting = self.loop.call_later(self.head_s, self._refuse, b"408 Request Timeout")
 
     def _stop_waiting(self) -> None:
         if self._waiting is not None:
@@ -128,3 +129,8 @@ class PatientProtocol(HttpToolsProtocol):
                 b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+
+def protocol_of(limits: Limits) -> type[PatientProtocol]:
+    """Return the protocol of connections with these limits."""
+    return type("LimitedProtocol", (PatientProtocol,), {"head_s": limits.head_s})

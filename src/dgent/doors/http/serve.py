@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from dgent.doors.http.app import Server
-from dgent.doors.http.limit import PatientProtocol
+from dgent.doors.http.limit import protocol_of
 from dgent.errors import ConfigError, InputError, Unavailable
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]", "::1"))
@@ -54,7 +54,7 @@ async def run(
     """
     config = uvicorn.Config(
         server,
-        http=PatientProtocol,
+        http=protocol_of(server.limits),
         ws="none",
         log_config=None,
         log_level="warning",
@@ -67,7 +67,6 @@ async def run(
         ssl_certfile=None if certificate is None else certificate[0],
         ssl_keyfile=None if certificate is None else certificate[1],
     )
-    _load(config)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not one line for each request it cannot read
     tasks: set[asyncio.Task[None]] = set()
 
@@ -81,6 +80,7 @@ async def run(
         with suppress(NotImplementedError, ValueError, RuntimeError):  # not on the main thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin_reload)
     with bound:
+        _load(config)
         ready()
         await _Runner(config, server).serve(sockets=[bound])
 
