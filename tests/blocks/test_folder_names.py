@@ -51,7 +51,7 @@ async def test_blocks_with_odd_labels_go_out_and_come_back(scout: Library, tmp_p
     for label in labels:
         await scout.create(label, text=f"this is {label}")
     await scout.sync(folder)
-    files = [each for each in folder.iterdir() if each.suffix == ".md"]
+    files = [each for each in folder.rglob("*.md") if each.is_file()]
     assert len(files) == len(labels) + 1 and sorted(os.listdir(tmp_path))[0] == "memory"
     assert not await scout.sync(folder)
     for file in files:

@@ -25,6 +25,7 @@ READING: dict[type, set[str]] = {
     Block: {"text", "value", "current", "history", "at", "diff", "branches", "checkpoints", "entries"},
     Library: {
         *("get", "get_by_id", "get_archived", "list", "list_deleted", "list_shares", "sizes"),
+        *("list_archive_shares",),
         *("refusals", "activity", "search"),
         # What a folder brings goes through the blocks, one by one; without news it only reads.
         "sync",
@@ -119,6 +120,8 @@ OF_THE_LOG: dict[str, Call] = {
 OF_THE_ARCHIVE: dict[str, Call] = {
     "archive": lambda lib: lib.archive("x"),
     "unarchive": lambda lib: lib.unarchive("x"),
+    "share_archive": lambda lib: lib.share_archive(with_agent="scribe"),
+    "unshare_archive": lambda lib: lib.unshare_archive(with_agent="scribe"),
 }
 TABLES: dict[type, set[str]] = {
     Block: {*EDITS},

@@ -13,6 +13,7 @@ from dgent.cupboard import Cupboard
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.exchange.fork import ForkClash, ForkMerged, baseline, fork, merge, pull, run
 from dgent.exchange.fork.resolve import Choice
+from dgent.universe.gate import Principal
 from tests.contract.columns import ENGINES
 from tests.exchange.forks import Pair, fill, opened, state
 
@@ -373,6 +374,16 @@ async def test_permissions_do_not_come_back(tmp_path: Path) -> None:
         done = await pulled(pair)
         assert [each.what for each in done.conflicts] == ["deleted here, changed at home"]
         assert not await pair.there.list_shares()
+
+
+async def test_a_base_is_for_nobody_else(tmp_path: Path) -> None:
+    """It has the headers of everybody's blocks."""
+    async with opened(tmp_path) as pair:
+        await forked(pair)
+        await pull(pair.target, pair.source)
+        assert await pair.target.count(schema="dgent.fork.pulled") == 1
+        friend = pair.target.acting(Principal("scribe", "friend"))
+        assert await friend.count(schema="dgent.fork.pulled") == 0
 
 
 async def test_what_the_cupboard_has_is_told_of(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -43,6 +44,50 @@ async def test_query_and_count(u: dgent.Universe, marks: dgent.Collection[Mark])
     assert [c async for c in marks.iterate(tags={"t1"})] == [kept[4], kept[1]]
     with pytest.raises(dgent.InputError, match=r"else\.where"):
         await marks.query(dgent.Query(schema="else.where"))
+
+
+NOT_OF_ONE_SCHEMA = {
+    *("open", "close", "acting", "for_room", "register", "schema_for", "schemas", "collection", "degraded"),
+    *("commit", "outcome", "transact", "transaction", "undo", "changes", "seq", "stats", "compact", "forget"),
+    *("indexed", "drop_index", "embedded", "embedding", "refresh_texts", "declare_vectors"),
+    *("put", "put_many"),  # of any datum; a collection remembers values
+    *("search_among", "search_vectors", "vectors"),
+}
+"""The calls of a universe that are about the store, or about records whatever their schema."""
+
+
+def test_a_collection_has_the_calls_of_a_universe() -> None:
+    def calls(of: type) -> set[str]:
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert calls(dgent.Universe) - calls(dgent.Collection) == NOT_OF_ONE_SCHEMA
+    for name in sorted(calls(dgent.Universe) & calls(dgent.Collection) - {"get", "remember"}):
+        whole, part = (
+            set(inspect.signature(getattr(of, name)).parameters) for of in (dgent.Universe, dgent.Collection)
+        )
+        assert whole - part <= {"raw", "schema", "partial", "key", "note", "expect", "ids_", "thing"}, name
+
+
+async def test_a_collection_iterates_over_all_and_explains(
+    u: dgent.Universe, marks: dgent.Collection[Mark]
+) -> None:
+    first = await marks.remember(mark("first"))
+    for n in range(130):
+        await marks.remember(mark(str(n)), parent_id=first.id)
+    await u.put(dgent.Datum(data={}))
+    assert len([each async for each in marks.iterate()]) == 131
+    assert len([each async for each in marks.iterate(limit=7)]) == 7
+    assert len([each async for each in u.iterate(schema=marks.schema.name, parent_id=first.id)]) == 130
+    assert await marks.count(parent_id=first.id) == await marks.count(parent=first.id) == 130
+    assert await marks.count(as_of=1) == 1 and len(await marks.query(as_of=1)) == 1
+    assert [each.id for each in await marks.list(first.id)] == [first.id]
+    assert len(await marks.list(limit=None)) == 131 and await marks.versions() == {3: 131}
+    newest = (await marks.recall(limit=1))[0]
+    assert [each.id for each in await marks.causal_chain(newest.id)] == [first.id, newest.id]
+    with pytest.raises(dgent.InputError, match=r"no 'tag'.*did you mean tags"):
+        await marks.recall(tag={"x"})
+    with pytest.raises(dgent.InputError, match=r"u.collection\(Mark\)"):
+        await u.recall(Mark)  # type: ignore[call-overload]
 
 
 async def test_watch(u: dgent.Universe, marks: dgent.Collection[Mark]) -> None:

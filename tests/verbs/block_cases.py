@@ -224,6 +224,12 @@ BLOCK_CASES: dict[str, list[Case]] = {
         Case({"id": "nothing"}, ["nothing"], "entry_not_found"),
     ],
     "archive.search": [Case({"query": "kettle"}, ["kettle"])],
+    "archive.share": [
+        Case({"with_group": "nobody"}, ["--with-group", "nobody"], "agent_not_found"),
+        Case({}, [], "input"),
+    ],
+    "archive.unshare": [Case({}, [], "input")],
+    "archive.shares": [Case({}, [])],
     "archive.delete": [Case({"id": "nothing"}, ["nothing"], "entry_not_found")],
     "agent.create": [
         Case({"name": "newcomer", "description": "d"}, ["newcomer", "-d", "d"]),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -229,5 +231,26 @@ async def test_conditions_and_times_may_be_values_and_old_names_work() -> None:
         assert (await invoke(u, "self.data.manifest")) is not None
         with pytest.raises(dgent.NotFound):
             await invoke(u, "data.causal_chain", id=first.id)
+        ask = partial(invoke, u, "self.data.count", schema="note")
+        assert (await ask(where="n>=3")).count == (await ask(where=["n>=3", {"n": 5}])).count == 1
+        assert (await ask(where=None)).count == (await ask(since=timedelta(hours=1))).count == 2
+        assert (await ask(as_of=1)).count == 1
+        with pytest.raises(dgent.InputError, match="no time zone"):
+            await ask(since=datetime(2026, 1, 1))
         with pytest.raises(dgent.InputError, match="where"):
             await invoke(u, "self.data.query", where={"n": object()})
+
+
+async def test_contents_tags_and_causes_may_be_given_as_python_calls_them() -> None:
+    async with dgent.open("memory:") as u:
+        made = await invoke(u, "self.data.put", data={}, content=b"\x00bytes", tags={"a", "b"}, id="one")
+        assert (made.content, made.tags) == (b"\x00bytes", ["a", "b"])
+        assert (await invoke(u, "self.data.get", id="one")).content == b"\x00bytes"
+        text = base64.b64encode(b"as text").decode()
+        await invoke(u, "self.data.put", data={}, content=text, tag="c", parent_id="one", id="two")
+        found = await u.get("two")
+        assert (found.content, found.tags, found.parent_id) == (b"as text", {"c"}, "one")
+        with pytest.raises(dgent.InputError, match="content"):
+            await invoke(u, "self.data.put", data={}, content="not base64!")
+        with pytest.raises(dgent.InputError, match="takes no 'colour'"):
+            await invoke(u, "self.data.put", data={}, colour="red")

@@ -35,7 +35,7 @@ from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.history.retain import check_retain, set_retain
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
-from dgent.blocks.record import share_id
+from dgent.blocks.record import archive_share_id, share_id
 from dgent.errors import InputError
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
@@ -484,18 +484,39 @@ class Library:
         return await archive.put(self._universe, self.agent, text, tags)
 
     async def get_archived(self, id: str) -> Entry:
-        """Return an archival entry of this agent."""
+        """Return an archival entry of this agent, or of an archive that is shared with it."""
         await self._permissions.require_trust("read", "", "get_archived")
         return await archive.get(self._universe, self.agent, id)
 
     async def unarchive(self, id: str, *, forget: bool = False) -> None:
         """Delete an archival entry; with `forget` from the history too, which only the partner may."""
         await self._permissions.require_trust("erase" if forget else "manage", "", "unarchive")
-        await archive.get(self._universe, self.agent, id)
+        await archive.require_own(self._universe, self.agent, id)
         if forget:
             await self._universe.forget(id)
         else:
             await self._universe.delete(id, note="unarchive")
+
+    async def share_archive(self, *, with_agent: str | None = None, with_group: str | None = None) -> None:
+        """Let another agent, or every member of a group, read and search this agent's archive."""
+        await self._permissions.require_trust("manage", "", "share_archive")
+
+        async def work(tx: Transaction) -> None:
+            await sharing.put_archive_share(tx, self.agent, with_agent, with_group)
+
+        await self._universe.transact(work, note=f"share the archive with {with_agent or with_group}")
+
+    async def unshare_archive(self, *, with_agent: str | None = None, with_group: str | None = None) -> bool:
+        """Stop sharing this agent's archive; False when it was not shared with them."""
+        await self._permissions.require_trust("manage", "", "unshare_archive")
+        to = await sharing.find_recipient(self._universe, with_agent, with_group)
+        note = f"unshare the archive with {with_agent or with_group}"
+        return await self._universe.delete(archive_share_id(self.agent, to), note=note)
+
+    async def list_archive_shares(self) -> builtins.list[Share]:
+        """Return who may read this agent's archive, and whose archives it may read."""
+        await self._permissions.require_trust("read", "")
+        return await sharing.list_archive_shares(self._universe, self._actor)
 
     async def search(
         self,

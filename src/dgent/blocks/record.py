@@ -165,6 +165,16 @@ class ShareRecord:
 
 
 @dataclass(frozen=True)
+class ArchiveShareRecord:
+    """The share of an agent's archive, to be read; `to` is the id of an agent's or a group's record."""
+
+    owner: str
+    to: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class SeenRecord:
     """The newest version of a block that an agent has seen."""
 
@@ -238,6 +248,9 @@ AGENT = Schema("block.agent", contract=AgentRecord, owner=ROOM)
 GROUP = Schema("block.group", contract=GroupRecord, owner=ROOM)
 MEMBER = Schema("block.member", contract=MemberRecord, indexes=("agent", "group"), owner=ROOM)
 SHARE = Schema("block.share", contract=ShareRecord, indexes=("to", "block", "owner"), owner=ROOM)
+ARCHIVE_SHARE = Schema(
+    "block.archive_share", contract=ArchiveShareRecord, indexes=("to", "owner"), owner=ROOM
+)
 SEEN = Schema("block.seen", contract=SeenRecord, indexes=("agent",), owner=ROOM, history="none", feed=False)
 AUDIT = Schema(
     "block.audit", contract=AuditRecord, indexes=("agent", "owner"), owner=ROOM, history="none", feed=False
@@ -263,7 +276,7 @@ TEXT = Schema(
 
 SCHEMAS = (
     *(BLOCK, VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, CHECKPOINT),
-    *(AGENT, GROUP, MEMBER, SHARE, SEEN, AUDIT, ENTRY, TEXT),
+    *(AGENT, GROUP, MEMBER, SHARE, ARCHIVE_SHARE, SEEN, AUDIT, ENTRY, TEXT),
 )
 
 
@@ -314,6 +327,11 @@ def seen_id(block: str, agent: str) -> str:
 def share_id(block: str, to: str) -> str:
     """Return the id of a share, one for each recipient's id."""
     return ids.compose(block, "share", to)
+
+
+def archive_share_id(owner: str, to: str) -> str:
+    """Return the id of the share of an archive, one for each recipient's id."""
+    return ids.compose(ARCHIVE_SHARE.name, owner, to)
 
 
 def agent_id(name: str) -> str:

@@ -10,7 +10,7 @@ OWN = "dgent."  # how schemas and ids begin that are of no room
 LINKS = "dgent.association"  # of which everyone may make records
 
 _BLOCK_PRIVATE = (
-    *("share", "snapshot", "version"),
+    *("archive_share", "share", "snapshot", "version"),
     *("audit", "block", "checkpoint", "entry", "erasure", "page", "redaction", "seen", "text"),
 )
 _BLOCKS = (*_BLOCK_PRIVATE, "agent", "group", "member")
@@ -21,7 +21,10 @@ _CUPBOARD = (
 MODULES = {"blocks": "dgent.blocks.room", "cupboard": "dgent.cupboard.room"}
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
-_OWN = ("conflict", "copy", "fork", "fork.base", "outbox", "outbox.home", "outbox.part", "token")
+_OWN = (
+    *("conflict", "copy", "fork", "fork.base", "fork.pulled"),
+    *("outbox", "outbox.home", "outbox.part", "token"),
+)
 
 OWNERS: dict[str, str] = {
     **{f"block.{name}": "blocks" for name in _BLOCKS},

@@ -57,8 +57,10 @@ from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.embedding import EmbeddingReport
 from dgent.universe.gate import Principal
 from dgent.universe.meaning import Mode
+from dgent.universe.relation import Association, Resolved
 from dgent.universe.search import Hits
 from dgent.universe.transaction import Names
+from dgent.universe.upgrade import Upgraded
 from dgent.universe.vectors import VectorHits, VectorRecord
 from dgent.universe.write import Read
 
@@ -121,13 +123,13 @@ class Collection(Generic[T]):
 
     def get_many(
         self, ids: Sequence[str], *, as_of: AsOf = None, partial: bool = False
-    ) -> list[Crystal[T] | None]:
+    ) -> builtins.list[Crystal[T] | None]:
         """Return one answer for each id, as `get` does, all of one moment."""
 
     def exists(self, id: str, *, partial: bool = False) -> bool:
         """Return whether a record of this schema has this id."""
 
-    def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+    def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
         """Return the kept versions of a record, newest first."""
 
     def focus(self, id: str, lens: Lens[T, F]) -> Focus[F]:
@@ -138,10 +140,14 @@ class Collection(Generic[T]):
     ) -> Recalled[T]:
         """Return matching records, newest first, now or as of an earlier moment."""
 
-    def page(self, query: Query | None = None, *, as_of: AsOf = None, **filters: Any) -> Page:
+    def page(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Page:
         """Return matching records with a cursor for the next page."""
 
-    def query(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Recalled[T]:
+    def query(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Recalled[T]:
         """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
 
     def search(
@@ -150,20 +156,56 @@ class Collection(Generic[T]):
         query: Query | None = None,
         *,
         k: int = 10,
+        mode: Mode = "auto",
         as_of: AsOf = None,
         partial: bool = False,
         **filters: Any,
     ) -> Hits[T]:
-        """Return the records of this schema whose texts fit the words best."""
+        """Return the records of this schema that fit the words, their meaning, or both, best."""
 
-    def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
+    def count(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> int:
         """Return how many records match."""
 
-    def iterate(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> Stream[Any]:
-        """Yield all records that match, however many, as of now."""
+    def list(
+        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+    ) -> Recalled[T]:
+        """Return records, newest first, whose id has a prefix and that were created after a time."""
+
+    def iterate(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Stream[Any]:
+        """Yield all records that match, however many, as of one moment."""
 
     def watch(self, since: int | None = None, query: Query | None = None, **filters: Any) -> Stream[Change]:
         """Yield changes of records of this schema."""
+
+    def causal_chain(self, id: str, *, limit: int | None = 10000) -> builtins.list[Any]:
+        """Return a record of this schema and its causes, of any schema, oldest first."""
+
+    def resolve(self, crystal: Crystal[T]) -> Resolved:
+        """Load all records that a crystal of this schema refers to, in one batch."""
+
+    def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
+        """Return the records, of any schema, that refer to an id, newest first."""
+
+    def associate(self, a: Any, b: Any, kind: str = "related", weight: float = 1.0) -> Crystal[Association]:
+        """Link a record to one of any schema, or change the weight of their link."""
+
+    def associated(self, id: Any, kind: str | None = None) -> builtins.list[Crystal[Association]]:
+        """Return the links of a record at either end, heaviest first."""
+
+    def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
+        """Remove the link from one record to another; False when there was none."""
+
+    def versions(self) -> dict[int, int]:
+        """Return how many live records there are of each stored version of the schema."""
+
+    def upgrade_all(
+        self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> Upgraded:
+        """Rewrite every record of an older version in the newest; safe to stop and run again."""
 
 class Focus(Generic[A]):
     """The part of a record that a lens shows: of a crystal's value, or of a raw datum's data."""

@@ -701,10 +701,19 @@ class Library:
         """Store a text in the archive, where search finds it."""
 
     def get_archived(self, id: str) -> Entry:
-        """Return an archival entry of this agent."""
+        """Return an archival entry of this agent, or of an archive that is shared with it."""
 
     def unarchive(self, id: str, *, forget: bool = False) -> None:
         """Delete an archival entry; with `forget` from the history too, which only the partner may."""
+
+    def share_archive(self, *, with_agent: str | None = None, with_group: str | None = None) -> None:
+        """Let another agent, or every member of a group, read and search this agent's archive."""
+
+    def unshare_archive(self, *, with_agent: str | None = None, with_group: str | None = None) -> bool:
+        """Stop sharing this agent's archive; False when it was not shared with them."""
+
+    def list_archive_shares(self) -> builtins.list[Share]:
+        """Return who may read this agent's archive, and whose archives it may read."""
 
     def search(
         self,

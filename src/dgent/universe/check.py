@@ -9,13 +9,17 @@ from dgent import clock
 from dgent.errors import InputError, QueryError, Unavailable
 from dgent.model.query import Query
 from dgent.store.backend import AsOf, Backend, BackendStats, SchemaStats
+from dgent.system.near import nearest
 
 _LAST_US = clock.to_us(datetime.max.replace(tzinfo=UTC))
 
 
 def check_query(query: Query) -> Query:
     if not isinstance(query, Query):
-        raise InputError(f"this takes a Query, not {type(query).__name__}", field="query")
+        hint = ""
+        if isinstance(query, type):
+            hint = f"u.collection({query.__name__}) has the same calls for records of one type"
+        raise InputError(f"this takes a Query, not {query!r:.80}", hint=hint, field="query")
     return query
 
 
@@ -23,12 +27,19 @@ def query_of(query: Query | None, filters: dict[str, Any]) -> Query:
     """Return the query, or the one that the filters make; both at once narrow the query."""
     if query is not None:
         check_query(query)
-    try:
-        if query is None:
-            return Query(**filters)
-        return query.replace(**filters) if filters else query
-    except TypeError as error:
-        raise QueryError(str(error), hint="see the fields of Query") from None
+    if "parent_id" in filters:  # as a Datum calls it
+        filters = {**filters, "parent": filters["parent_id"]}
+        del filters["parent_id"]
+    for name in filters:
+        if name not in Query.__struct_fields__:
+            hint = (
+                nearest(name, Query.__struct_fields__)
+                or f"where={{{name!r}: …}} asks for a field of the data"
+            )
+            raise QueryError(f"a query has no {name!r}", hint=hint, field=name)
+    if query is None:
+        return Query(**filters)
+    return query.replace(**filters) if filters else query
 
 
 def check_limit(limit: int | None) -> int | None:

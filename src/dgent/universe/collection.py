@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import builtins
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgent.errors import InputError
@@ -10,6 +12,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Change, Expect, Page, Version
+from dgent.universe.check import query_of, since_after
 from dgent.universe.contract import Recalled
 from dgent.universe.search import Hits
 from dgent.universe.write import Read
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
     from dgent.model.datum import Datum
     from dgent.model.lens import Lens
     from dgent.universe.focus import Focus
+    from dgent.universe.meaning import Mode
+    from dgent.universe.relation import Association, Resolved
     from dgent.universe.universe import Universe
+    from dgent.universe.upgrade import Upgraded
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -61,7 +67,7 @@ class Collection(Generic[T]):
 
     async def get_many(
         self, ids: Sequence[str], *, as_of: AsOf = None, partial: bool = False
-    ) -> list[Crystal[T] | None]:
+    ) -> builtins.list[Crystal[T] | None]:
         """Return one answer for each id, as `get` does, all of one moment."""
         found = await self._universe.get_many(ids, as_of=as_of, partial=partial)
         return [each if self._holds(each) else None for each in found]
@@ -71,7 +77,7 @@ class Collection(Generic[T]):
         found: Datum | None = await self._universe.get(id, raw=True, partial=partial)
         return found is not None and found.schema == self.schema.name
 
-    async def history(self, id: str, *, limit: int | None = None) -> list[Version]:
+    async def history(self, id: str, *, limit: int | None = None) -> builtins.list[Version]:
         """Return the kept versions of a record, newest first."""
         return await self._universe.history(id, limit=limit)
 
@@ -85,15 +91,17 @@ class Collection(Generic[T]):
         """Return matching records, newest first, now or as of an earlier moment."""
         return await self._universe.recall(self._query(query, filters), as_of=as_of, partial=partial)
 
-    async def page(self, query: Query | None = None, *, as_of: AsOf = None, **filters: Any) -> Page:
+    async def page(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> Page:
         """Return matching records with a cursor for the next page."""
-        return await self._universe.page(self._query(query, filters), as_of=as_of)
+        return await self._universe.page(self._query(query, filters), as_of=as_of, partial=partial)
 
     async def query(
-        self, query: Query | None = None, *, partial: bool = False, **filters: Any
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> Recalled[T]:
         """Return matching records, newest first: `marks.query(tags={"eureka"}, limit=10)`."""
-        return await self._universe.recall(self._query(query, filters), partial=partial)
+        return await self._universe.recall(self._query(query, filters), as_of=as_of, partial=partial)
 
     async def search(
         self,
@@ -101,29 +109,86 @@ class Collection(Generic[T]):
         query: Query | None = None,
         *,
         k: int = 10,
+        mode: Mode = "auto",
         as_of: AsOf = None,
         partial: bool = False,
         **filters: Any,
     ) -> Hits[T]:
-        """Return the records of this schema whose texts fit the words best."""
+        """Return the records of this schema that fit the words, their meaning, or both, best."""
         wanted = self._query(query, filters)
-        return await self._universe.search(text, wanted, k=k, as_of=as_of, partial=partial)
+        return await self._universe.search(text, wanted, k=k, mode=mode, as_of=as_of, partial=partial)
 
-    async def count(self, query: Query | None = None, *, partial: bool = False, **filters: Any) -> int:
+    async def count(
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
+    ) -> int:
         """Return how many records match."""
-        return await self._universe.count(self._query(query, filters), partial=partial)
+        return await self._universe.count(self._query(query, filters), as_of=as_of, partial=partial)
+
+    async def list(
+        self, prefix: str | None = None, *, after: datetime | None = None, limit: int | None = 100
+    ) -> Recalled[T]:
+        """Return records, newest first, whose id has a prefix and that were created after a time."""
+        since = None if after is None else since_after(after)
+        if since is None and after is not None:
+            return Recalled()
+        return await self.recall(prefix=prefix or None, since=since, limit=limit)
 
     def iterate(
-        self, query: Query | None = None, *, partial: bool = False, **filters: Any
+        self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> AsyncIterator[Any]:
-        """Yield all records that match, however many, as of now."""
-        return self._universe.iterate(self._query(query, filters), partial=partial)
+        """Yield all records that match, however many, as of one moment."""
+        if query is None:
+            filters = {"limit": None, **filters}
+        return self._universe.iterate(self._query(query, filters), as_of=as_of, partial=partial)
 
     def watch(
         self, since: int | None = None, query: Query | None = None, **filters: Any
     ) -> AsyncIterator[Change]:
         """Yield changes of records of this schema."""
         return self._universe.watch(since, query=self._query(query, filters))
+
+    # -- what belongs to a record, whatever is at its other end --------------------------------
+
+    async def causal_chain(self, id: str, *, limit: int | None = 10_000) -> builtins.list[Any]:
+        """Return a record of this schema and its causes, of any schema, oldest first."""
+        return await self._universe.causal_chain(id, limit=limit) if await self.exists(id) else []
+
+    async def resolve(self, crystal: Crystal[T]) -> Resolved:
+        """Load all records that a crystal of this schema refers to, in one batch."""
+        return await self._universe.resolve(self._mine(crystal))
+
+    async def referrers(self, id: str, *, limit: int | None = 100) -> builtins.list[Any]:
+        """Return the records, of any schema, that refer to an id, newest first."""
+        return await self._universe.referrers(id, limit=limit)
+
+    async def associate(
+        self, a: Any, b: Any, kind: str = "related", weight: float = 1.0
+    ) -> Crystal[Association]:
+        """Link a record to one of any schema, or change the weight of their link."""
+        return await self._universe.associate(a, b, kind, weight)
+
+    async def associated(self, id: Any, kind: str | None = None) -> builtins.list[Crystal[Association]]:
+        """Return the links of a record at either end, heaviest first."""
+        return await self._universe.associated(id, kind)
+
+    async def dissociate(self, a: Any, b: Any, kind: str = "related") -> bool:
+        """Remove the link from one record to another; False when there was none."""
+        return await self._universe.dissociate(a, b, kind)
+
+    # -- upkeep of the schema ------------------------------------------------------------------
+
+    async def versions(self) -> dict[int, int]:
+        """Return how many live records there are of each stored version of the schema."""
+        return await self._universe.versions(self.schema.name)
+
+    async def upgrade_all(
+        self,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int, int], Awaitable[None] | None] | None = None,
+    ) -> Upgraded:
+        """Rewrite every record of an older version in the newest; safe to stop and run again."""
+        return await self._universe.upgrade_all(self.schema.name, dry_run=dry_run, progress=progress)
 
     def _holds(self, found: Any) -> bool:
         return isinstance(found, Crystal) and found.schema_name == self.schema.name
@@ -135,8 +200,7 @@ class Collection(Generic[T]):
         return crystal
 
     def _query(self, query: Query | None, filters: dict[str, Any]) -> Query:
-        if query is None:
-            return Query(schema=self.schema.name, **filters)
-        if query.schema not in (None, self.schema.name):
-            raise InputError(f"this collection holds {self.schema.name!r}, not {query.schema!r}")
-        return query.replace(schema=self.schema.name, **filters)
+        made = query_of(query, filters)
+        if made.schema not in (None, self.schema.name):
+            raise InputError(f"this collection holds {self.schema.name!r}, not {made.schema!r}")
+        return made.replace(schema=self.schema.name)

@@ -693,7 +693,7 @@ class Universe:
         All of them unless the query, or `limit`, says how many.
         """
         await self._ready()
-        query = Query(**{"limit": None, **filters}) if query is None else query_of(query, filters)
+        query = query_of(query, {"limit": None, **filters} if query is None else filters)
         # What is at hand of an unavailable store is of no one moment.
         partial = partial or self._partial
         now = None if partial and self.degraded is not None else await self.seq()

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping, Set
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from dgent import clock
 from dgent.errors import InputError, NotFound
 from dgent.system.near import nearest
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
 from dgent.verbs.caller import HERE, Caller, check
 from dgent.verbs.context import Context
+from dgent.verbs.field import VerbField, fields_of
 from dgent.verbs.index import MODULES, NOUNS
 
 ROOT = "self"
 ALIASES = {"data.causal_chain": "data.chain", "data.manifest": "store.status"}
 """Paths that are known by another name."""
+POINTS = ("as_of", "since")
+"""Fields that take the number of a commit, too."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -77,23 +81,58 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
 async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:
     """Call the verb at a path in the call context of a door."""
     verb = registry.find(verb_of(path))
-    result = registry.call(verb, context, {name: _plain(name, each) for name, each in args.items()})
+    fields = {field.name: field for field in fields_of(verb, VerbField)}
+    given = {_name(name, fields): each for name, each in args.items()}
+    result = registry.call(
+        verb, context, {name: _plain(fields.get(name), each) for name, each in given.items()}
+    )
     if verb.streams:
         stream: AsyncIterator[Any] = result
         return stream
     return await result
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Return an argument as the verb takes it: times and conditions may be given as values."""
+PYTHON_NAMES = {"parent_id": "parent", "tags": "tag", "any_tags": "any_tag"}
+"""Fields of Datum and Query that the verbs call otherwise."""
+
+
+def _name(name: str, fields: Mapping[str, VerbField]) -> str:
+    """Return the verb's name of an argument, which may be given as Python calls it."""
+    meant = PYTHON_NAMES.get(name, name)
+    return meant if name not in fields and meant in fields else name
+
+
+def _plain(field: VerbField | None, value: Any) -> Any:
+    """Return an argument as the verb takes it: times, numbers and conditions may be given as values."""
+    if field is None:
+        return value
+    if field.name == "where":
+        given = value if isinstance(value, list | tuple) else [value]
+        return tuple(_condition(each) for each in given if each is not None)
+    if field.many:
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Set) else value
+    return _time(field.name, value) if field.kind is str else value
+
+
+def _condition(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise InputError(f"where cannot be written as JSON: {error}", field="where") from None
+
+
+def _time(name: str, value: Any) -> Any:
+    """Return a point in time as text: a moment, that long ago, or the number of a commit."""
     if isinstance(value, datetime):
+        if value.tzinfo is None:
+            hint = "use datetime.now(UTC), or give it as text, which is read as UTC"
+            raise InputError(f"{name}: {value} has no time zone", hint=hint, field=name)
         return value.isoformat()
-    if name == "where" and isinstance(value, Mapping):
-        try:
-            return (msgspec.json.encode(value).decode(),)
-        except (TypeError, UnicodeEncodeError, RecursionError) as error:
-            raise InputError(f"where cannot be written as JSON: {error}", field="where") from None
-    return value
+    if isinstance(value, timedelta):
+        return (clock.now() - value).isoformat()
+    return str(value) if type(value) is int and name in POINTS else value
 
 
 async def _same(universe: Universe) -> Universe:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, least_permission
 from dgent.blocks.record import (
+    ARCHIVE_SHARE,
     AUDIT,
     BLOCK,
     ENTRY,
@@ -225,23 +226,27 @@ def is_active(header: Any) -> bool:
 
 
 class BlockScope:
-    """The records an agent sees: its own blocks, shared and common ones, and its own archive.
+    """The records an agent sees: its own blocks, shared and common ones, its archive and shared ones.
 
-    `blocks` are the ids of those blocks, `recipients` the ids a share may name to be for this agent.
+    `blocks` are the ids of those blocks, `recipients` the ids a share may name to be for this agent,
+    `archives` the agents whose archives it may read.
     """
 
-    def __init__(self, agent: str, blocks: frozenset[str], recipients: frozenset[str]) -> None:
-        self._agent, self._blocks, self._recipients = agent, blocks, recipients
+    def __init__(
+        self, agent: str, blocks: frozenset[str], recipients: frozenset[str], archives: frozenset[str]
+    ) -> None:
+        self._agent, self._blocks = agent, blocks
+        self.recipients, self.archives = recipients, archives
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
         """Check whether a record is visible: by its block, or by the agents it names."""
         said: Any = {} if datum is None else datum.data
         if schema == ENTRY.name:
-            return bool(said.get("agent") == self._agent)
+            return said.get("agent") in self.archives
         if schema == AUDIT.name:
             return self._agent in (said.get("agent"), said.get("owner"))
-        if schema == SHARE.name:
-            return said.get("owner") == self._agent or said.get("to") in self._recipients
+        if schema in (SHARE.name, ARCHIVE_SHARE.name):
+            return said.get("owner") == self._agent or said.get("to") in self.recipients
         if schema == BLOCK.name and said.get("owner") == self._agent:
             return True
         mine = schema != SEEN.name or said.get("agent") == self._agent
@@ -256,10 +261,12 @@ async def find_scope(universe: Universe, principal: Principal) -> BlockScope:
     recipients = [agent_id(agent), *groups.values()]
     shares = await _find_raw(universe, SHARE.name, {"to": {"$in": recipients}})
     headers = await _find_raw(universe, BLOCK.name, {"owner": {"$in": [agent, CONSTELLATION]}})
-    given = await universe.get_many([each.data["block"] for each in shares], raw=True)
+    given = await universe.get_many([each.data["block"] for each in shares], raw=True) if shares else []
     headers += [header for header in given if header is not None and header.schema == BLOCK.name]
     seen = {header.id for header in headers if header.data.get("active") or header.data.get("owner") == agent}
-    return BlockScope(agent, frozenset(seen), frozenset(recipients))
+    archives = await _find_raw(universe, ARCHIVE_SHARE.name, {"to": {"$in": recipients}})
+    readable = frozenset((agent, *(str(each.data.get("owner", "")) for each in archives)))
+    return BlockScope(agent, frozenset(seen), frozenset(recipients), readable)
 
 
 async def _find_raw(universe: Universe, schema: str, where: dict[str, Any]) -> list[Datum]:

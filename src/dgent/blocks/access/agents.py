@@ -11,6 +11,7 @@ from dgent.blocks.access.permission import AgentPermissions, Judgement, denied_e
 from dgent.blocks.kind import CONSTELLATION, ROLES, STATUSES
 from dgent.blocks.record import (
     AGENT,
+    ARCHIVE_SHARE,
     GROUP,
     MEMBER,
     SHARE,
@@ -184,7 +185,11 @@ class Groups:
 
         async def work(tx: Transaction) -> None:
             group = await find_group(tx, name)
-            shares = await tx.recall(Query(schema=SHARE.name, where={"to": group.id}, limit=None))
+            shares = [
+                each
+                for schema in (SHARE, ARCHIVE_SHARE)
+                for each in await tx.recall(Query(schema=schema.name, where={"to": group.id}, limit=None))
+            ]
             for each in (*await _list_members(tx, name), *shares, group):
                 await tx.delete(each.id)
 

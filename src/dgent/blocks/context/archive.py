@@ -8,9 +8,11 @@ from datetime import datetime
 
 from dgent import ids
 from dgent.blocks import errors
+from dgent.blocks.access.actor import find_scope
 from dgent.blocks.record import ENTRY, EntryRecord
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
+from dgent.universe.gate import Principal
 from dgent.universe.universe import Universe
 
 MAX_TEXT = 200_000
@@ -42,11 +44,22 @@ async def put(universe: Universe, agent: str, text: object, tags: Iterable[str])
 
 
 async def get(universe: Universe, agent: str, id: str) -> Entry:
-    """Return an entry of an agent, or raise EntryNotFound."""
+    """Return an entry of an agent, or of an archive that is shared with it; raises EntryNotFound."""
     found = await universe.get(ids.check_id(id))
-    if not isinstance(found, Crystal) or found.schema_name != ENTRY.name or found.value.agent != agent:
-        raise errors.EntryNotFound(f"{agent} has no entry {id!r}", id=id)
-    return build_entry(found)
+    if isinstance(found, Crystal) and found.schema_name == ENTRY.name:
+        own = found.value.agent == agent
+        if own or found.value.agent in (await find_scope(universe, Principal(agent, "friend"))).archives:
+            return build_entry(found)
+    raise errors.EntryNotFound(f"{agent} has no entry {id!r}", id=id)
+
+
+async def require_own(universe: Universe, agent: str, id: str) -> None:
+    """Raise EntryNotFound for what is not an entry, PermissionDenied for one of another agent."""
+    found = await get(universe, agent, id)
+    if found.agent != agent:
+        raise errors.PermissionDenied(
+            f"the entry {id!r} is in the archive of {found.agent}, which is shared to be read", id=id
+        )
 
 
 def build_entry(found: Crystal[EntryRecord]) -> Entry:

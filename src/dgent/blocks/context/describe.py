@@ -13,6 +13,7 @@ from dgent.blocks.history.retain import RETAIN
 from dgent.blocks.history.version import Version
 from dgent.blocks.record import (
     AGENT,
+    ARCHIVE_SHARE,
     BLOCK,
     CHECKPOINT,
     ENTRY,
@@ -101,6 +102,8 @@ class BlockDescriber:
             return None
         if item.schema == ENTRY.name:
             return self._describe_entry(change, item)
+        if item.schema == ARCHIVE_SHARE.name:
+            return self._describe_archive_share(change, item)
         id, note = item.id.split("/", 1)[0], change.note or ""
         header = self._headers.get(id)
         if header is None:
@@ -126,6 +129,14 @@ class BlockDescriber:
         done = f"archived: {text}" if item.op == "put" else f"deleted from the archive: {text}"
         agent = str(entry.data.get("agent", ""))
         return Action("entry", str(item.id), change.author, what, "", agent, text=done)
+
+    def _describe_archive_share(self, change: Change, item: Item) -> Action | None:
+        share = item.datum if item.op == "put" else item.last
+        if share is None or self._agent not in (None, share.data.get("owner")):
+            return None
+        what = "share" if item.op == "put" else "unshare"
+        owner = str(share.data.get("owner", ""))
+        return Action("entry", str(item.id), change.author, what, "", owner, text=f"{change.note or what}")
 
     async def _describe_version(self, action: Action, item: Item, number: int) -> Action:
         """Describe a version by its record, or by its pack if it was packed since."""

@@ -50,17 +50,16 @@ class SearchFilter:
     def schemas(self) -> list[str]:
         """The schemas of the records that can match."""
         blocks = [TEXT.name] if self.kind != "entry" and not self.tags else []
-        mine = self.kind in (None, "entry") and self.owner in (None, self.agent)
-        return [*blocks, ENTRY.name] if mine else blocks
+        return [*blocks, ENTRY.name] if self.kind in (None, "entry") else blocks
 
     def allow(self, scope: BlockScope) -> Callable[[Datum], bool]:
         """Return the test whether a record is wanted, and one that the agent may see."""
 
         def is_wanted(datum: Datum) -> bool:
             schema, data = datum.schema or "", datum.data
-            fits = schema == ENTRY.name or (
-                self.kind in (None, data.get("kind")) and self.owner in (None, data.get("owner"))
-            )
+            is_entry = schema == ENTRY.name
+            owner = data.get("agent" if is_entry else "owner")
+            fits = self.owner in (None, owner) and (is_entry or self.kind in (None, data.get("kind")))
             return fits and scope.sees(datum.id, schema, datum)
 
         return is_wanted

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgent.blocks.folder.directory import LINK, NO_LINK, Directory, LinkInside
-from dgent.blocks.folder.format import MAX_BYTES, SUFFIXES
+from dgent.blocks.folder.format import MAX_BYTES, MAX_DEPTH, SUFFIXES, normalize_name
 from dgent.blocks.folder.state import SHARED, digest
 from dgent.errors import Busy, InputError, StorageFull, Unavailable
 from dgent.system.files import try_lock
@@ -68,7 +68,7 @@ class Disk:
     def scan(self) -> list[FolderFile]:
         """Return every file that may be a block's content or its header."""
         found = []
-        for name in (*self._names(""), *self._list_shared()):
+        for name in (*self._walk("", MAX_DEPTH), *self._list_shared()):
             readable = name.encode(errors="backslashreplace").decode()
             file = (
                 self.read(name) if readable == name else FolderFile(readable, problem="its name is not UTF-8")
@@ -83,7 +83,14 @@ class Disk:
 
     def _list_shared(self) -> Iterator[str]:
         for owner in self._folders(SHARED):
-            yield from self._names(f"{SHARED}/{owner}")
+            yield from self._walk(f"{SHARED}/{owner}", MAX_DEPTH)
+
+    def _walk(self, below: str, depth: int) -> Iterator[str]:
+        """Yield the names of files in a folder and in the folders below it, which labels have made."""
+        yield from self._names(below)
+        for name in self._folders(below) if depth > 1 else ():
+            if below or normalize_name(name) != SHARED:
+                yield from self._walk(f"{below}/{name}" if below else name, depth - 1)
 
     def _folders(self, name: str) -> list[str]:
         with suppress(*_NO_FOLDER), self._inside.entries(name) as found:
@@ -159,12 +166,20 @@ class Disk:
         self._inside.sync(_folder(name))
 
     def remove(self, name: str) -> None:
-        """Remove a file, and the folder of another agent with its last file."""
+        """Remove a file, and with the last file of a folder that folder."""
         with suppress(FileNotFoundError), self._inside.at(name) as (at, last):
             os.unlink(last, dir_fd=at)
-        if above := _folder(name):
-            with suppress(OSError), self._inside.at(above) as (at, last):
-                os.rmdir(last, dir_fd=at)
+        self._remove_empty(_folder(name))
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a folder and those above it, as long as they are empty."""
+        while folder and folder != SHARED:
+            try:
+                with self._inside.at(folder) as (at, last):
+                    os.rmdir(last, dir_fd=at)
+            except OSError:
+                return
+            folder = _folder(folder)
 
     def move(self, name: str, to: str) -> None:
         """Rename a file, if it exists; the new name must be free."""
@@ -176,6 +191,8 @@ class Disk:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
         self._inside.sync(_folder(to))
+        if _folder(to) != _folder(name):
+            self._remove_empty(_folder(name))
 
     def set_aside(self, name: str, content: bytes) -> str:
         """Keep bytes beside a file, under a name that is never read; returns that name."""

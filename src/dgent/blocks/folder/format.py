@@ -19,6 +19,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.document.shape import BODY, Shape
 from dgent.errors import InputError
 
+MAX_DEPTH = 16  # steps of a label that become folders and a file
 MAX_NAME_BYTES = 160  # of a stem; leaves room for a suffix, and for that of a file set aside
 _UNSAFE = re.compile(r'[<>:"/\\|?*%]')
 _RESERVED = re.compile(
@@ -43,6 +44,27 @@ def stem_of(label: str, taken: Collection[str] = ()) -> str:
         if normalize_name(f"{cut}~{digest[:size]}") not in taken:
             return f"{cut}~{digest[:size]}"
     return f"{cut}~{digest}"
+
+
+def split_label(label: str) -> list[str]:
+    """Return the steps of a label that is a path; any other label is one step, and one file name.
+
+    What could lead out of the folder (`..`, an empty step) never becomes a folder.
+    """
+    steps = label.split("/")
+    return [label] if len(steps) > MAX_DEPTH or not {"", ".", ".."}.isdisjoint(steps) else steps
+
+
+def folder_stem_of(step: str, taken: Collection[str] = ()) -> str:
+    """Return the name of the folder for a step of a label; no file of a block can have it."""
+    stem = stem_of(step, taken)
+    above, dot, suffix = stem.rpartition(".")
+    return f"{above}{_escape('.')}{suffix}" if dot + suffix.lower() in _FILE_SUFFIXES else stem
+
+
+def label_of_place(place: str) -> str:
+    """Return the label for files at a place below the folder of their owner."""
+    return "/".join(map(label_of, place.split("/")))
 
 
 def label_of(stem: str) -> str:
@@ -77,6 +99,7 @@ def _cut(stem: str, most: int) -> str:
 MAX_BYTES = 16 * 2**20
 TEXT, LINES, JSON = ".md", ".jsonl", ".json"
 SUFFIXES = (TEXT, LINES, JSON)
+_FILE_SUFFIXES = (*SUFFIXES, ".toml")
 
 
 def suffix_of(document: str) -> str:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from dgent.blocks.block import Block
 from dgent.blocks.folder.disk import ASIDE, Disk, FolderFile, translate_errors
-from dgent.blocks.folder.format import label_of, normalize_name, stem_of
+from dgent.blocks.folder.format import (
+    folder_stem_of,
+    label_of,
+    label_of_place,
+    normalize_name,
+    split_label,
+    stem_of,
+)
 from dgent.blocks.folder.state import SHARED, FileEntry, FolderLedger
 from dgent.blocks.kind import CONSTELLATION
 
@@ -144,8 +151,8 @@ class Round:
             return ""
         if not self._folders:
             for entry in self.ledger.entries.values():
-                if "/" in entry.place:
-                    self._folders.setdefault(entry.owner, entry.place.rpartition("/")[0] + "/")
+                if root := _root_of(entry.place):
+                    self._folders.setdefault(entry.owner, root)
         if owner not in self._folders:
             taken = {normalize_name(each.split("/")[1]) for each in self._folders.values()}
             self._folders[owner] = f"{SHARED}/{stem_of(owner, taken)}/"
@@ -153,11 +160,33 @@ class Round:
 
     def owner_of(self, place: str) -> str | None:
         """Return the owner of the blocks at a place; None when this agent sees no such blocks."""
-        if "/" not in place:
+        folder = normalize_name(_root_of(place))
+        if not folder:
             return self.library.agent
-        folder = normalize_name(place.rpartition("/")[0] + "/")
         owners = sorted({block.owner for block in self.blocks.values()} | {CONSTELLATION})
         return next((each for each in owners if normalize_name(self.folder_of(each)) == folder), None)
+
+    def locate(self, owner: str, label: str) -> tuple[str, str]:
+        """Return the folder for a block's files, ending with /, and the last step of its label."""
+        folder = self.folder_of(owner)
+        *above, last = split_label(label)
+        for step in above:
+            folder += folder_stem_of(step, () if folder else (SHARED,)) + "/"
+        return folder, last
+
+    def label_at(self, place: str) -> str:
+        """Return the label that files at a place have, when nothing else gives one."""
+        return label_of_place(place.removeprefix(_root_of(place)))
+
+    def is_at_label(self, owner: str, label: str, place: str) -> bool:
+        """Check whether files are in the folder of their label, however its name is spelled."""
+        here = place.rpartition("/")[0]
+        if normalize_name(self.locate(owner, label)[0]) == normalize_name(f"{here}/" if here else ""):
+            return True
+        if _root_of(place) != self.folder_of(owner):
+            return False
+        *above, _ = place.removeprefix(_root_of(place)).split("/")
+        return [label_of(step) for step in above] == split_label(label)[:-1]
 
     def stems(self, folder: str) -> set[str]:
         """Return the normalized file names in a folder, without suffix; new ones may be added to the set."""
@@ -166,8 +195,8 @@ class Round:
             places = [entry.place for entry in self.ledger.entries.values()]
             for place in (*places, *(file.place for file in self.files.values())):
                 above, sign, stem = place.rpartition("/")
-                self._stems.setdefault(above + sign, set()).add(normalize_name(stem))
-        return self._stems.setdefault(folder, set())
+                self._stems.setdefault(normalize_name(above + sign), set()).add(normalize_name(stem))
+        return self._stems.setdefault(normalize_name(folder), set())
 
     # -- reporting --------------------------------------------------------------------------------
 
@@ -184,12 +213,18 @@ class Round:
     def refuse(self, file: FolderFile, why: str) -> None:
         """Report that a file without a known block is ignored."""
         owner = self.owner_of(file.place) or label_of(file.place.split("/")[1])
-        self.add_file_report("refused", label_of(file.place.rpartition("/")[2]), owner, file.name, why)
+        self.add_file_report("refused", self.label_at(file.place), owner, file.name, why)
 
     def report(self) -> FolderReport:
         """Return the report."""
         reports = {kind: tuple(sorted(some, key=_order)) for kind, some in self._reports.items()}
         return FolderReport(str(self.disk.folder), **reports, dry_run=self.dry_run)
+
+
+def _root_of(place: str) -> str:
+    """Return the folder of another owner's blocks that a place is in, ending with /; empty for one's own."""
+    steps = place.split("/")
+    return f"{SHARED}/{steps[1]}/" if len(steps) > 2 and normalize_name(steps[0]) == SHARED else ""
 
 
 def _order(report: FileReport) -> tuple[str, str]:

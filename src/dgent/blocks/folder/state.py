@@ -13,7 +13,7 @@ import msgspec
 
 from dgent import ids
 from dgent.blocks.folder.directory import NEVER
-from dgent.blocks.folder.format import SUFFIXES, normalize_name
+from dgent.blocks.folder.format import MAX_DEPTH, SUFFIXES, normalize_name
 from dgent.blocks.folder.header import TYPES
 from dgent.errors import Corrupt, InputError
 
@@ -162,9 +162,10 @@ def check_place(place: str) -> None:
     """Raise ValueError for a place outside of the folder, or that of a hidden file."""
     *above, last = steps = place.split("/")
     hidden = any(step[:1] in ("", ".") or any(sign in step for sign in NEVER) for step in steps)
-    if hidden or last[0] in "~#" or (above and (len(above) != 2 or above[0] != SHARED)):
+    lost = bool(above) and normalize_name(above[0]) == SHARED and (above[0] != SHARED or len(above) < 2)
+    if hidden or last[0] in "~#" or lost:
         raise ValueError(f"its place cannot be {place!r:.80}")
-    if len(last.encode()) > _MAX_BYTES:
+    if len(steps) > MAX_DEPTH + 2 or any(len(step.encode()) > _MAX_BYTES for step in steps):
         raise ValueError("its place is too long")
 
 

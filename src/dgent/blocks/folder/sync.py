@@ -17,7 +17,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt, VersionNotFound
 from dgent.blocks.folder import apply, format, header, state
 from dgent.blocks.folder.disk import LEDGER, OWN, Disk, FolderFile, lock_folder, skip_lock, translate_errors
-from dgent.blocks.folder.format import label_of, normalize_name, stem_of
+from dgent.blocks.folder.format import normalize_name, stem_of
 from dgent.blocks.folder.round import FolderReport, Round
 from dgent.blocks.folder.state import Base, FileEntry, content_key, digest, header_key
 from dgent.blocks.history.log import VersionLog
@@ -46,7 +46,7 @@ async def plan(round: Round, id: str, block: Block) -> list[PlannedWrite]:
     """Return the files of a block to be written, each recorded in the ledger first."""
     entry = round.ledger.entries.get(id)
     if entry is None:
-        place = round.folder_of(block.owner) + _stem(round, block, None)
+        place = _find_place(round, block, None)
         entry = FileEntry(place, format.suffix_of(block.document_kind), block.owner, block.label)
     writes = []
     try:
@@ -70,22 +70,23 @@ def _is_current(round: Round, id: str, entry: FileEntry) -> bool:
 
 def _plan_move(round: Round, block: Block, entry: FileEntry) -> None:
     """Plan to move the files of a renamed block to its new name."""
-    folder = round.folder_of(block.owner)
-    here, _, stem = entry.place.rpartition("/")
-    if entry.label != block.label or folder != (f"{here}/" if here else ""):
-        moved = folder + _stem(round, block, stem)
+    if entry.label != block.label or not round.is_at_label(block.owner, block.label, entry.place):
+        moved = _find_place(round, block, entry.place)
         if moved != entry.place:
             entry.moving = moved
         else:
             entry.label = block.label
 
 
-def _stem(round: Round, block: Block, now: str | None) -> str:
-    """Return a file name for a block that nothing else in the folder has."""
-    taken = round.stems(round.folder_of(block.owner))
-    made = stem_of(block.label, taken - {normalize_name(now)} if now is not None else taken)
+def _find_place(round: Round, block: Block, now: str | None) -> str:
+    """Return a place for the files of a block, now at another one, that nothing else has."""
+    folder, last = round.locate(block.owner, block.label)
+    taken = round.stems(folder)
+    here, sign, stem = (now or "").rpartition("/")
+    mine = {normalize_name(stem)} if normalize_name(here + sign) == normalize_name(folder) else set()
+    made = stem_of(last, taken - mine)
     taken.add(normalize_name(made))
-    return made
+    return folder + made
 
 
 async def _plan_content(round: Round, block: Block, entry: FileEntry) -> list[PlannedWrite]:
@@ -465,7 +466,7 @@ def _label(round: Round, file: FolderFile, described: dict[str, Any]) -> str:
     copied = round.ledger.entries.get(str(fixed.get("id"))) if isinstance(fixed, dict) else None
     if isinstance(label, str) and label and (copied is None or copied.label != label):
         return label
-    return label_of(file.place.rpartition("/")[2])
+    return round.label_at(file.place)
 
 
 def _find_renamed(file: FolderFile, described: dict[str, Any], missing: dict[str, FileEntry]) -> str | None:
@@ -485,13 +486,13 @@ def _find_renamed(file: FolderFile, described: dict[str, Any], missing: dict[str
 def _follow_move(round: Round, entry: FileEntry, file: FolderFile, described: dict[str, Any]) -> None:
     """Follow files of a block that were renamed in the folder: its label is to change as well."""
     was, entry.place = entry.place, file.place
-    stays = was.rpartition("/")[0] == file.place.rpartition("/")[0]
+    stays = round.owner_of(was) == round.owner_of(file.place)
     if round.file(f"{was}.toml") is not None and round.file(entry.header_file) is None:
         round.move(f"{was}.toml", entry.header_file)  # only the content was renamed
-    stem = file.place.rpartition("/")[2]
+    folder, last = round.locate(entry.owner, entry.label)
     said = described.get("label", entry.label)
-    if stays and said == entry.label and normalize_name(stem) != normalize_name(stem_of(entry.label)):
-        round.renamed[_id_of(round, entry)] = label_of(stem)
+    if stays and said == entry.label and normalize_name(file.place) != normalize_name(folder + stem_of(last)):
+        round.renamed[_id_of(round, entry)] = round.label_at(file.place)
 
 
 def _id_of(round: Round, entry: FileEntry) -> str:

@@ -30,6 +30,7 @@ from dgent.blocks.history.copies import (
 from dgent.blocks.history.join import OVER_LIMIT
 from dgent.blocks.history.pack import Pack, encode_pack
 from dgent.blocks.record import (
+    ARCHIVE_SHARE,
     BLOCK,
     CHECKPOINT,
     ERASURE,
@@ -460,6 +461,7 @@ RULES = Rules(
         ERASURE.name: _merge_erasure,
         MEMBER.name: _merge_grant,
         SHARE.name: _merge_grant,
+        ARCHIVE_SHARE.name: _merge_grant,
     },
     joint=_DOCUMENT,
     internal=_DOCUMENT | {SEEN.name, ERASURE.name, TEXT.name},

@@ -205,7 +205,7 @@ GROUPS: dict[str, ToolGroup] = {
         "data",
         "Records that are kept with every version: remember something, find it, look back, undo.",
         {
-            "put": VerbUse("data.put", hide=("author", "schema_version")),
+            "put": VerbUse("data.put", hide=("author", "schema_version", "content")),
             **_same("data", "get query search count list delete schemas history diff log get-commit undo"),
             **_same("data", "associate associated chain"),
         },
@@ -249,7 +249,7 @@ GROUPS: dict[str, ToolGroup] = {
             "": VerbUse(
                 "data.put",
                 {"schema": "agent.note"},
-                ("author", "schema_version", "source", "expect", "key", "parent"),
+                ("author", "schema_version", "content", "source", "expect", "key", "parent"),
             )
         },
     ),

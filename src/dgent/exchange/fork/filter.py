@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from dgent.blocks.record import AGENT, BLOCK, CHECKPOINT, ENTRY, SHARE
+from dgent.blocks.record import AGENT, ARCHIVE_SHARE, BLOCK, CHECKPOINT, ENTRY, SHARE
 from dgent.errors import InputError, NotFound
 from dgent.exchange.fork.baseline import EVERYTHING, Base, BaseEntry, hash_record
 from dgent.exchange.fork.origin import Origin
@@ -66,7 +66,8 @@ class MergeFilter:
             return datum.data.get("block") in self._blocks
         if datum.schema == AGENT.name:
             return datum.data.get("name") in self._owners
-        return datum.schema == ENTRY.name and not self._labels and datum.data.get("agent") in self._agents
+        named = {ENTRY.name: "agent", ARCHIVE_SHARE.name: "owner"}.get(datum.schema or "")
+        return named is not None and not self._labels and datum.data.get(named) in self._agents
 
     def wants_deleted(self, id: str, was: BaseEntry) -> bool:
         """Check whether a record that the source does not have any more is considered."""

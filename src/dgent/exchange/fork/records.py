@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from dgent import ids
-from dgent.blocks.record import AGENT, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
+from dgent.blocks.record import AGENT, ARCHIVE_SHARE, AUDIT, CHECKPOINT, ENTRY, GROUP, MEMBER, ROOM, SHARE
 from dgent.errors import VersionConflict
 from dgent.exchange.fork.ancestry import Ancestry
 from dgent.exchange.fork.baseline import BaseEntry, hash_record
@@ -24,10 +24,10 @@ from dgent.universe.universe import Universe
 ATTEMPTS = 50
 UNION = frozenset((ENTRY.name, AUDIT.name))
 """Schemas merged by union: their records never change, and are only added."""
-IN_PLACE = frozenset((AGENT.name, GROUP.name, MEMBER.name, SHARE.name, CHECKPOINT.name))
+IN_PLACE = frozenset(each.name for each in (AGENT, GROUP, MEMBER, SHARE, ARCHIVE_SHARE, CHECKPOINT))
 """Schemas whose records cannot exist twice: a second share would be a second permission."""
 
-GRANTS = frozenset((MEMBER.name, SHARE.name))
+GRANTS = frozenset((MEMBER.name, SHARE.name, ARCHIVE_SHARE.name))
 """Schemas that give an agent a permission: what was revoked here stays revoked."""
 
 OTHER_ROOM = "its room has rules across records that a merge cannot enforce"

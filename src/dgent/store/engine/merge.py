@@ -20,7 +20,7 @@ from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.order import same
 
-_UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.copy"))
+_UNDISPUTED = frozenset(("dgent.fork", "dgent.fork.base", "dgent.fork.pulled", "dgent.copy"))
 """Schemas of dgent itself, of which the later version counts."""
 
 DELETED = "deleted"

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from dgent.blocks import Hit
-from dgent.errors import InputError, NotFound
-from dgent.verbs.block.answer import ArchiveEntry
+from dgent.errors import Conflict, InputError, NotFound
+from dgent.verbs.block.answer import ArchiveEntry, BlockShare
+from dgent.verbs.block.block import WithAgent, WithGroup, share_answer
 from dgent.verbs.block.library import Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
 
 if TYPE_CHECKING:
-    from dgent.blocks import Entry
+    from dgent.blocks import Entry, Library
 
 Tag = Annotated[tuple[str, ...], option("a word to find it by; may be given more than once", short="t")]
 
@@ -76,6 +77,40 @@ async def delete(context: Context, ask: DeleteEntry) -> Removed:
     """Delete an archival entry."""
     await (await library_of(context)).unarchive(ask.id, forget=ask.forget)
     return Removed("archive", ask.id, "")
+
+
+class ShareArchive(Ask):
+    """Input of `archive.share` and `archive.unshare`."""
+
+    with_agent: WithAgent = None
+    with_group: WithGroup = None
+
+
+@verb("archive.share", effect="write", errors=(InputError, NotFound, Conflict))
+async def share(context: Context, ask: ShareArchive) -> Items[BlockShare]:
+    """Let another agent, or all members of a group, read and search the archive."""
+    library = await library_of(context)
+    await library.share_archive(with_agent=ask.with_agent, with_group=ask.with_group)
+    return await _shares(library)
+
+
+@verb("archive.unshare", effect="write", errors=(InputError, NotFound))
+async def unshare(context: Context, ask: ShareArchive) -> Items[BlockShare]:
+    """Take the archive back from an agent or a group; answers with who may read it still."""
+    library = await library_of(context)
+    if not await library.unshare_archive(with_agent=ask.with_agent, with_group=ask.with_group):
+        raise NotFound(f"the archive is not shared with {ask.with_agent or ask.with_group}")
+    return await _shares(library)
+
+
+@verb("archive.shares", effect="read")
+async def shares(context: Context, ask: NoInput) -> Items[BlockShare]:
+    """List who may read the agent's archive, and whose archives it may read."""
+    return await _shares(await library_of(context))
+
+
+async def _shares(library: Library) -> Items[BlockShare]:
+    return Items([share_answer(each) for each in await library.list_archive_shares()])
 
 
 def _entry(found: Entry) -> ArchiveEntry:

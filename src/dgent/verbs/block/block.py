@@ -142,7 +142,7 @@ async def info(context: Context, ask: OneBlock) -> BlockInfo:
             for each in block.shape.sections
         ],
         await block.checkpoints(),
-        [_share(each) for each in await library.list_shares() if each.block == block.id],
+        [share_answer(each) for each in await library.list_shares() if each.block == block.id],
     )
 
 
@@ -293,13 +293,15 @@ async def restore(context: Context, ask: RestoreBlock) -> BlockHeader:
     return header_of(await (await library_of(context)).restore(ask.label, to=ask.to, owner=owner))
 
 
+WithAgent = Annotated[str | None, option("the other agent", short="w", complete="agent")]
+WithGroup = Annotated[str | None, option("a group, with all its members", short="g", complete="group")]
+
+
 class UnshareBlock(OneBlock):
     """Input of `block.unshare`."""
 
-    with_agent: Annotated[str | None, option("the other agent", short="w", complete="agent")] = None
-    with_group: Annotated[
-        str | None, option("a group, with all its members", short="g", complete="group")
-    ] = None
+    with_agent: WithAgent = None
+    with_group: WithGroup = None
 
 
 class ShareBlock(UnshareBlock):
@@ -320,7 +322,7 @@ async def share(context: Context, ask: ShareBlock) -> Items[BlockShare]:
         permission=ask.permission,
         owner=block.owner,
     )
-    return Items([_share(each) for each in await library.list_shares() if each.block == block.id])
+    return Items([share_answer(each) for each in await library.list_shares() if each.block == block.id])
 
 
 @verb("block.unshare", effect="write", errors=ERRORS)
@@ -333,16 +335,17 @@ async def unshare(context: Context, ask: UnshareBlock) -> Items[BlockShare]:
     )
     if not had:
         raise NotFound(f"{block.label!r} is not shared with {ask.with_agent or ask.with_group}")
-    return Items([_share(each) for each in await library.list_shares() if each.block == block.id])
+    return Items([share_answer(each) for each in await library.list_shares() if each.block == block.id])
 
 
 @verb("block.shares", effect="read")
 async def shares(context: Context, ask: NoInput) -> Items[BlockShare]:
     """List what an agent gave to others, and what others gave to it."""
-    return Items([_share(each) for each in await (await library_of(context)).list_shares()])
+    return Items([share_answer(each) for each in await (await library_of(context)).list_shares()])
 
 
-def _share(found: Any) -> BlockShare:
+def share_answer(found: Any) -> BlockShare:
+    """Return a share as a verb answers it."""
     return BlockShare(
         found.owner, found.label, found.agent, found.group, found.permission, found.by, found.at
     )

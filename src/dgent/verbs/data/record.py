@@ -54,6 +54,7 @@ class PutRecord(Ask):
     id: Annotated[str | None, option("the record's id; a new one without it", complete="id")] = None
     schema: Annotated[str | None, option("the name of its schema", short="s", complete="schema")] = None
     schema_version: Annotated[int | None, option("the schema's version; 1 without it")] = None
+    content: Annotated[bytes | None, option("bytes beside the data, in base64")] = None
     tag: Annotated[tuple[str, ...], option("a tag of it; may be given more than once", short="t")] = ()
     author: Annotated[str | None, option("who made it")] = None
     source: Annotated[str | None, option("where it came from")] = None
@@ -81,6 +82,7 @@ async def put(context: Context, ask: PutRecord) -> Record:
     datum = Datum(
         id,
         data=parse.data(ask.data),
+        content=ask.content or b"",
         tags=frozenset(ask.tag),
         parent_id=ask.parent,
         schema=ask.schema,

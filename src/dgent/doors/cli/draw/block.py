@@ -173,7 +173,7 @@ def draw_shares(found: Items[answer.BlockShare], paint: Paint) -> Lines:
     """Draw shares, a line each."""
     rows = [
         [
-            draw_name(each.owner, each.label, paint),
+            draw_name(each.owner, each.label or "(archive)", paint),
             paint(each.agent or f"group {each.group}", fg="cyan"),
             paint(each.permission),
             paint.dim(f"{ago(each.at)} by {each.by}"),
