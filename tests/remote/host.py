@@ -104,6 +104,11 @@ class Host:
 
         return await self.run(make)
 
+    async def serve_one(self, store: str, agent: str) -> tuple[str, str]:
+        """Serve a store to the end of the process; returns its URL and a partner's token."""
+        name = await self.add(store)
+        return f"{self.url}/{name}", await self.token(name, agent)
+
     async def universe(self, name: str, work: Callable[[Universe], Awaitable[R]]) -> R:
         """Do something with a store where it is."""
 

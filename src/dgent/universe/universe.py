@@ -111,8 +111,12 @@ class Universe:
                     self.backend = await open_first(self._life.choices)
                 else:
                     await open_store(self.backend, self._life.others)
+                try:
+                    self._take_author()
+                except Denied:
+                    await self.backend.close()
+                    raise
                 self._life.loop = asyncio.get_running_loop()
-                self._take_author()
         return self
 
     def _take_author(self) -> None:
@@ -160,7 +164,7 @@ class Universe:
         if not getattr(self.backend, "holds_rooms", True):
             raise Unsupported(
                 f"{name} cannot be used over HTTP: the server's own rooms prove their rules",
-                hint="call verbs: `await dgent.invoke(u, 'self.block.append', …)`",
+                hint="call verbs: `await invoke(u, 'self.block.append', …)`",
             )
         backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
         twin = self._twin(_room=name, backend=backend, _partial=partial)

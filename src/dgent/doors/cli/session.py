@@ -191,6 +191,7 @@ async def _answer(
             consent=consent.ask,
             missing=find_missing(settings),
             choose=consent.choose,
+            remote=is_server(settings.url),
         )
         result = registry.call(verb, context, ask)
         if verb.streams:

@@ -90,7 +90,8 @@ class _Call:
         return [*map(wire.pack_change, await self.backend.changes(ask.since, ask.limit))]
 
     async def wait(self, ask: wire.WaitAsk) -> int:
-        return await self.backend.wait(ask.since, min(max(ask.timeout_s, 0.0), LONGEST_WAIT_S))
+        timeout_s = min(ask.timeout_s, LONGEST_WAIT_S) if ask.timeout_s > 0 else 0.0  # also for NaN
+        return await self.backend.wait(ask.since, timeout_s)
 
     async def last_seq(self, _ask: wire.Nothing) -> int:
         return await self.backend.last_seq()

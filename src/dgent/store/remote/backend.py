@@ -75,7 +75,7 @@ BATCH = 1_000  # records, ids or commits of one request
 MOST_LISTED = 10_000  # versions, referrers or ancestors of one request
 LONGEST_WAIT_S = 20.0  # of one request
 _HERE = "run it on the machine of the server"
-_VERBS = "call verbs: `await dgent.invoke(u, path, …)`"
+_VERBS = "call verbs: `await invoke(u, path, …)`, from dgent.verbs.path"
 
 _BY_STATUS: dict[int, type[DgentError]] = {
     400: InputError,
@@ -94,11 +94,18 @@ _BY_STATUS: dict[int, type[DgentError]] = {
 }
 
 
+class _VerbAnswer(msgspec.Struct, frozen=True):
+    data: msgspec.Raw
+
+
+_answer_decoder = msgspec.json.Decoder(_VerbAnswer)
+
+
 class RemoteBackend:
     """A store that a dgent server has, as the agent of a token may use it."""
 
     name = "remote"
-    priority = 0
+    priority = 20
     holds_rooms = False  # a room's rules are proven where its records are: by the server's own rooms
 
     def __init__(self, address: Address) -> None:
@@ -212,8 +219,9 @@ class RemoteBackend:
         body = msgspec.json.encode(given)
         answer = await self._send("/v1/verbs/" + id, body, "application/json", again=reads, changes=not reads)
         try:
-            return msgspec.convert(msgspec.json.decode(answer.body)["data"], kind, strict=False)
-        except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+            found = _answer_decoder.decode(answer.body)
+            return msgspec.json.decode(found.data, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(
                 f"the answer of {self.address.place} to {id} is not one of dgent's: {str(error)[:200]}"
             ) from None
