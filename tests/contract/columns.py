@@ -72,6 +72,8 @@ COLUMNS: tuple[Column, ...] = tuple(
     # What an engine stores does not depend on when it waits for the disk: one setting is scrambled.
     if not wrapped or setting is SETTINGS[engine.name][0]
 )
+# A server in front of an engine; each test makes its own store there, so the column only has a name.
+REMOTE = Column("remote", Setting("remote", lambda _: "", {}, True), False)
 BARE: tuple[Column, ...] = tuple(column for column in COLUMNS if not column.wrapped)
 # For tests of reads: the durability decides only how a commit is written.
 READING: tuple[Column, ...] = tuple(column for column in BARE if column.name != "relaxed")

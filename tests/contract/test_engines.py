@@ -6,7 +6,7 @@ import inspect
 
 import dgent.testing
 from dgent.testing import CONTRACTS
-from tests.contract.columns import COLUMNS
+from tests.contract.columns import COLUMNS, REMOTE
 from tests.contract.known_gaps import GAPS
 
 for _column in COLUMNS:
@@ -25,7 +25,7 @@ def test_every_exported_contract_is_run() -> None:
 
 
 def test_every_gap_names_a_test_that_exists() -> None:
-    columns = {column.name for column in COLUMNS}
+    columns = {column.name for column in (*COLUMNS, REMOTE)}
     tests = {
         f"{contract.__name__}.{name}"
         for contract in CONTRACTS

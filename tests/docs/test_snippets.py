@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ import pytest
 
 from tests.docs import pages
 from tests.postgres.lease import url_for
+from tests.remote.host import find_host
 
 WITH_CODE = [page for page in pages.PAGES if any(b.info == "python" for b in pages.blocks(page))]
 KNOWN_FENCES = {"python", "python fragment", "text", "sh", "sql"}
@@ -27,6 +29,10 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     if "DATABASE_URL" in page.read_text(encoding="utf-8"):
         monkeypatch.setenv("DATABASE_URL", url_for(tmp_path))
+    if "SERVER_URL" in page.read_text(encoding="utf-8"):
+        url, token = asyncio.run(find_host().serve_one(f"sqlite:///{tmp_path / 'store.db'}", "scout"))
+        monkeypatch.setenv("SERVER_URL", url)
+        monkeypatch.setenv("DGENT_TOKEN", token)
     pages.run(page)
 
 

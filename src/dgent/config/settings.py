@@ -70,6 +70,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "embedder": Key(str, "none", "what embeds texts: none, minilm, hashed or the URL of a server"),
         "embedder_model": Key(str, None, "the model that this server is asked for", personal=True),
         "embedder_key": Key(str, None, "the key that this server wants", hidden=True, personal=True),
+        "token": Key(str, None, "what a dgent server wants to be shown", hidden=True, personal=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
@@ -161,6 +162,12 @@ class Settings:
         """The embedder of texts, the model and the key; the last two are for a server."""
         name, model, key = (self.values[f"embedder{each}"].value for each in ("", "_model", "_key"))
         return name, model, key
+
+    @property
+    def token(self) -> str | None:
+        """The token that a server wants to be shown."""
+        found: str | None = self.values["token"].value
+        return found
 
     @property
     def color(self) -> str:

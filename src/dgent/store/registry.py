@@ -79,6 +79,17 @@ def _jsonl(rest: str, options: dict[str, Any]) -> Backend:
     return backend
 
 
+def _remote(scheme: str) -> Callable[[str, dict[str, Any]], Backend]:
+    def make(rest: str, options: dict[str, Any]) -> Backend:
+        for name in ("durability", "upgrade"):
+            options.pop(name, None)  # the server decides
+        address = import_module("dgent.store.remote.address").address_of(f"{scheme}:{rest}", **options)
+        backend: Backend = import_module("dgent.store.remote.backend").RemoteBackend(address)
+        return backend
+
+    return make
+
+
 _SETTINGS: dict[str, Callable[[str], Any]] = {
     "sync": str,
     "sync_every": int,
@@ -109,13 +120,19 @@ ENGINES: tuple[Engine, ...] = (
     Engine("jsonl", "jsonl", "jsonl:path/to/folder", _jsonl),
 )
 
+SERVERS: tuple[Engine, ...] = (
+    Engine("remote", "https", "https://host/constellation", _remote("https")),
+    Engine("remote", "http", "http://127.0.0.1:8730", _remote("http")),
+)
+"""Stores of other engines, behind a dgent server."""
+
 
 def backend_for(url: str, **options: Any) -> Backend:
     """Return the backend of a URL, not opened yet. No other engine is ever used in its place."""
     if not isinstance(url, str):
         raise InputError(f"a URL is text, not {type(url).__name__}", field="url")
     scheme, colon, rest = url.partition(":")
-    for engine in ENGINES:
+    for engine in (*ENGINES, *SERVERS):
         if colon and engine.scheme == scheme:
             if "\0" in rest:
                 raise InputError("a path must not contain a NUL character", field="url")
@@ -124,8 +141,14 @@ def backend_for(url: str, **options: Any) -> Backend:
                 raise InputError(
                     f"{engine.name} has no replicas", hint="leave read_url out", field="read_url"
                 )
+            if "token" in given and engine.name != "remote":
+                raise InputError(
+                    f"{engine.name} takes no token",
+                    hint="it is for https://host/constellation",
+                    field="token",
+                )
             return engine.make(rest, given)
-    known = ", ".join(engine.example for engine in ENGINES)
+    known = ", ".join(engine.example for engine in (*ENGINES, *SERVERS[:1]))
     raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")
 
 
@@ -190,10 +213,20 @@ def backends_at(
         raise InputError("choose needs a list of places", hint='open(["postgresql://…", "sqlite:///…"], …)')
     if degrade:
         raise InputError("choose and degrade cannot be combined", hint="give one of them")
-    return tuple(
-        backend_for(each, **{**options, "read_url": options.get("read_url") if each is url[0] else None})
-        for each in url
-    )
+    return tuple(backend_for(each, **_options_of(each, url, options)) for each in url)
+
+
+def _options_of(url: str, urls: Sequence[str], options: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the options of one of several places: a replica is one of the first, a token is for servers."""
+    own = {**options, "read_url": options.get("read_url") if url is urls[0] else None}
+    if len(urls) > 1 and not is_server(url):
+        own["token"] = None
+    return own
+
+
+def is_server(url: str) -> bool:
+    """Return whether a URL is that of a dgent server."""
+    return isinstance(url, str) and url.partition(":")[0] in ("http", "https")
 
 
 def backend_at(
@@ -206,6 +239,8 @@ def backend_at(
         from dgent.config import settings  # the only reader of home and environment, and only when asked
 
         urls, degrade, outbox = settings.default_places(degrade, outbox)
+        if options.get("token") is None and is_server(urls[0]):
+            options["token"] = settings.load().token
     elif isinstance(url, str) or not isinstance(url, Sequence):
         urls = [url]  # what is neither is refused with its type below
     else:
@@ -215,7 +250,12 @@ def backend_at(
     if not degrade:
         if outbox is not None:
             raise InputError("an outbox needs a store that may be unavailable", hint="pass degrade=True")
-        return backend_for(urls[0], **options), tuple(mask(each) for each in urls[1:])
+        return backend_for(urls[0], **_options_of(urls[0], urls, options)), tuple(map(mask, urls[1:]))
+    if is_server(urls[0]):
+        raise Unsupported(
+            "a store on a server has no outbox here",
+            hint="leave out degrade, or let the server degrade: `dgent config set degrade yes` there",
+        )
     return _degradable(urls, degrade, outbox, options), ()
 
 
@@ -226,8 +266,7 @@ def _degradable(
     from dgent.store.offline.outbox import Outbox
 
     def place(url: str) -> Place:
-        # A replica is one of the preferred store's.
-        wanted = {**options, "read_url": options.get("read_url") if url is urls[0] else None}
+        wanted = _options_of(url, urls, options)
         backend = backend_for(url, **wanted)  # what is wrong with a later place shows now
         # A relative path means another store in another folder.
         path = getattr(backend, "path", None)

@@ -47,6 +47,7 @@ from dgent.store.backend import (
     SchemaStats,
     VectorPage,
     Version,
+    View,
 )
 from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
@@ -418,6 +419,9 @@ class Universe:
     def indexed(self) -> None:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
 
+    def start_indexing(self, schema: str, view: View) -> None:
+        """Start to index the old records of a schema in the background, as somebody sees them."""
+
     def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""
 
@@ -716,12 +720,14 @@ def open(
     backend: Backend | None = None,
     embedder: Embedder | str | None = None,
     choose: Literal["priority"] | None = None,
+    token: str | None = None,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
-    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder` and
-    `postgresql://user@host/database`; without one it is the user's default place. `durability` is
-    `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers reads.
+    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder`,
+    `postgresql://user@host/database`, and `https://host/constellation` of a server, with a `token`; without
+    one it is the user's default place. `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is
+    a replica of a Postgres that answers reads.
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import msgspec
 
 from dgent import ids
-from dgent.errors import Closed, InputError, Unsupported, VersionConflict
+from dgent.errors import Closed, Denied, InputError, Unsupported, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, stamp, stamp_fresh
 from dgent.model.query import Query
@@ -111,8 +111,20 @@ class Universe:
                     self.backend = await open_first(self._life.choices)
                 else:
                     await open_store(self.backend, self._life.others)
+                try:
+                    self._take_author()
+                except Denied:
+                    await self.backend.close()
+                    raise
                 self._life.loop = asyncio.get_running_loop()
         return self
+
+    def _take_author(self) -> None:
+        """Take the author of commits from a server, which knows whose token it was shown."""
+        agent: str | None = getattr(self.backend, "agent", None)
+        if agent is not None and self.author not in ("system", agent):
+            raise Denied(f"the token is one of {agent!r}, not of {self.author!r}", hint="leave author= out")
+        self.author = agent or self.author
 
     async def close(self) -> None:
         """Finish pending work and close the store; a second call does nothing."""
@@ -149,6 +161,11 @@ class Universe:
 
         With `contracts` it knows these schemas, and no others.
         """
+        if not getattr(self.backend, "holds_rooms", True):
+            raise Unsupported(
+                f"{name} cannot be used over HTTP: the server's own rooms prove their rules",
+                hint="call verbs: `await invoke(u, 'self.block.append', …)`",
+            )
         backend = self.backend.in_room(name) if isinstance(self.backend, Gate) else self.backend
         twin = self._twin(_room=name, backend=backend, _partial=partial)
         return twin if contracts is None else twin._twin(contracts=contracts, _undeclared=[])
@@ -231,6 +248,10 @@ class Universe:
         """Wait until every old record is in the declared indexes; where that has failed, try again."""
         await self._ready()
         await self._builds.wait(self.backend, self.contracts)
+
+    def start_indexing(self, schema: str, view: View) -> None:
+        """Start to index the old records of a schema in the background, as somebody sees them."""
+        self._builds.start(self.backend, schema, view)
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""
@@ -652,6 +673,8 @@ class Universe:
 
         Returns texts that could not be stored, and count instead of the stored ones.
         """
+        if not getattr(self.backend, "holds_rooms", True):
+            return NONE_OWN  # the server does
         return await self._room_texts.prepare(self._unlimited(), self._builds, schemas)
 
     async def count(
@@ -855,12 +878,14 @@ def open(
     backend: Backend | None = None,
     embedder: Embedder | str | None = None,
     choose: Literal["priority"] | None = None,
+    token: str | None = None,
 ) -> Universe:
     """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
-    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder` and
-    `postgresql://user@host/database`; without one it is the user's default place. `durability` is
-    `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers reads.
+    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder`,
+    `postgresql://user@host/database`, and `https://host/constellation` of a server, with a `token`; without
+    one it is the user's default place. `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is
+    a replica of a Postgres that answers reads.
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
@@ -882,12 +907,25 @@ def open(
     choices: tuple[Backend, ...] = ()
     if choose is not None:
         choices = backends_at(
-            url, choose, backend, degrade, durability=durability, read_url=read_url, upgrade=upgrade
+            url,
+            choose,
+            backend,
+            degrade,
+            durability=durability,
+            read_url=read_url,
+            upgrade=upgrade,
+            token=token,
         )
         backend = choices[0]
     if backend is None:
         backend, others = backend_at(
-            url, degrade, outbox, durability=durability, read_url=read_url, upgrade=upgrade
+            url,
+            degrade,
+            outbox,
+            durability=durability,
+            read_url=read_url,
+            upgrade=upgrade,
+            token=token,
         )
     made = Universe(backend, author=author, embedder=embedder)
     made._life.others, made._life.choices = others, choices

@@ -43,6 +43,7 @@ class Context:
         choose: Choose | None = None,
         upload: Path | None = None,
         constellation: str | None = None,
+        remote: bool = False,
     ) -> None:
         self._universe, self._settings, self._constellation = universe, settings, constellation
         self.caller, self.report, self.local = caller, report, local
@@ -53,6 +54,7 @@ class Context:
         self.cupboard: Cupboard | None = None  # that of the last call, which knows the definitions
         self.upload = upload  # what a verb that reads a file reads when the file is called "-"
         self.out = out  # where a verb that writes a file writes when the file is called "-"
+        self.remote = remote  # whether the store is on a server, which then does the work
 
     def copy(self, *, out: Callable[[bytes], object] | None = None, upload: Path | None = None) -> Context:
         """Return this context for one call that writes or reads a file called "-"."""

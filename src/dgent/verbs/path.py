@@ -75,7 +75,8 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
     if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in NOUNS):
         check(caller, path, "help")
         return offers(path)
-    return await dispatch(Context(lambda: _same(universe), caller=caller), path, args)
+    remote = not getattr(universe.backend, "holds_rooms", True)
+    return await dispatch(Context(lambda: _same(universe), caller=caller, remote=remote), path, args)
 
 
 async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:

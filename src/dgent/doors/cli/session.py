@@ -23,6 +23,7 @@ from dgent.doors.cli import render
 from dgent.doors.cli.options import DoorOptions, options_of
 from dgent.doors.cli.style import clean
 from dgent.errors import ConfigError, Degraded, Denied, InputError, NotFound
+from dgent.store.registry import is_server
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 from dgent.verbs import registry
@@ -190,6 +191,7 @@ async def _answer(
             consent=consent.ask,
             missing=find_missing(settings),
             choose=consent.choose,
+            remote=is_server(settings.url),
         )
         result = registry.call(verb, context, ask)
         if verb.streams:
@@ -281,6 +283,7 @@ class Store:
                 degrade=settings.degrade,
                 outbox=settings.outbox if settings.degrade else None,
                 embedder=_find_embedder(settings),
+                token=settings.token if is_server(settings.url) else None,
             )
             with warnings.catch_warnings(record=True) as caught, Bar("store.upgrade") as bar:
                 if hasattr(opening.backend, "progress"):

@@ -22,7 +22,10 @@ from dgent.doors.http.metrics import Metrics
 from dgent.doors.http.mount import PATH as MCP
 from dgent.doors.http.mount import serve_mcp
 from dgent.doors.http.route import Match, Route, Router
+from dgent.doors.http.store import serve_call
 from dgent.errors import Denied, DgentError, InputError
+from dgent.store.remote.wire import CALLS
+from dgent.store.remote.wire import PATH as STORE
 from dgent.universe.gate import Principal
 from dgent.verbs.data.history import Watch
 from dgent.verbs.registry import find
@@ -242,6 +245,11 @@ class Server:
         if path == "/v1/verbs":
             request.route = path
             return answer({"items": openapi.list_verbs(visitor.principal.trust)})
+        if path.startswith(STORE) and request.method == "POST":
+            name = path.removeprefix(STORE)
+            request.route = path if name in CALLS else STORE
+            body = await limit.read_body(request.headers, request.receive, self.limits.body_bytes)
+            return await serve_call(visitor, name, body)
         match = self._match(request, path)
         if isinstance(match, Response):
             return match

@@ -128,6 +128,17 @@ class Lookup:
             found = self._found[path] = next(iter(kinds), None), self._defaults(path)
         return found
 
+    def outline(self, path: Path) -> tuple[Kind | None, tuple[Any, ...]] | None:
+        """Return the kind and the defaults at a path, if queries see nothing else there but what is stored.
+
+        None where they see more, as defaults inside of a value.
+        """
+        kind, defaults = self.at(path)
+        deep = any(node in self._active and not isinstance(node, LeafNode) for node in self._nodes(path))
+        if deep or defaults is None or (EACH in path and (kind is not None or defaults)):
+            return None
+        return kind, defaults
+
     def _defaults(self, path: Path) -> Defaults:
         field = self._root.fields.get(path[0])
         if len(path) == 1 and field is not None and field.default is not None:

@@ -1,0 +1,246 @@
+"""A store for programs elsewhere: the calls of a backend, each as the visitor may make it.
+
+Only what a client cannot be trusted with is decided here: the author of a commit, its room and its kind, the
+schemas that dgent keeps for itself, and how much one answer may hold. All else is decided by the visitor's
+universe, as for every other door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from dgent.config.secret import mask
+from dgent.doors.http.answer import HEADERS, JSON
+from dgent.doors.http.house import Visitor
+from dgent.errors import Denied, DgentError, InputError, NotFound
+from dgent.model import reserved
+from dgent.store.backend import Backend, BackendStats, Commit, Keep, Put
+from dgent.store.remote import wire
+from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
+from dgent.store.remote.view import unpack_view
+from dgent.store.remote.wire import SeenSchema, WireView
+from dgent.universe.universe import Universe
+from dgent.verbs.outcome import outcome_of
+from dgent.verbs.wire import as_json
+
+MOST_ANSWER = 64 * 2**20
+MOST_OPS = 10_000
+
+
+class _Call:
+    """One call of a visitor."""
+
+    def __init__(self, visitor: Visitor, universe: Universe) -> None:
+        self.visitor, self.universe = visitor, universe
+        self.backend: Backend = universe.backend
+
+    async def hello(self, _ask: wire.Nothing) -> wire.Hello:
+        who, backend = self.visitor.principal, self.backend
+        epoch = getattr(backend, "epoch", b"")
+        return wire.Hello(wire.FORMAT, who.name, who.trust, backend.name, epoch, await backend.last_seq())
+
+    # -- reads ----------------------------------------------------------------------------
+
+    async def get(self, ask: wire.OneAsk) -> Any:
+        return await self.backend.get(ask.id, ask.as_of, lazy=True)
+
+    async def get_many(self, ask: wire.ManyAsk) -> Any:
+        return await self.backend.get_many(_few(ask.ids), ask.as_of)
+
+    async def ranks(self, ask: wire.ManyAsk) -> Any:
+        return await self.backend.ranks(_few(ask.ids))
+
+    async def query(self, ask: wire.QueryAsk) -> wire.WirePage:
+        query = wire.unpack_query(ask.query)
+        if query.limit is None or query.limit > BATCH:
+            raise InputError(f"limit is at most {BATCH:,} here", hint="read page by page", field="limit")
+        return wire.pack_page(await self.backend.query(query, unpack_view(ask.view), ask.as_of))
+
+    async def count(self, ask: wire.QueryAsk) -> int:
+        return await self.backend.count(wire.unpack_query(ask.query), unpack_view(ask.view), ask.as_of)
+
+    async def search(self, ask: wire.SearchAsk) -> Any:
+        query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _listed(ask.limit)
+        asked = ask.among if query.schema is None else [query.schema]
+        own = await self.universe.refresh_texts(asked) if ask.as_of is None else {}
+        wanted = wire.unpack_wanted(ask)
+        found = await self.backend.search(wanted, query, view, limit, ask.as_of, own, ask.among)
+        for schema in found.behind:
+            self.universe.start_indexing(schema, view)
+        return found
+
+    async def referrers(self, ask: wire.ListAsk) -> Any:
+        return _whole(
+            await self.backend.referrers(ask.id, _one_more(ask.limit), unpack_view(ask.view)), ask.limit
+        )
+
+    async def ancestors(self, ask: wire.ListAsk) -> Any:
+        return await self.backend.ancestors(ask.id, _listed(ask.limit))
+
+    async def history(self, ask: wire.ListAsk) -> Any:
+        return _whole(await self.backend.history(ask.id, _one_more(ask.limit)), ask.limit)
+
+    async def changes(self, ask: wire.ChangesAsk) -> list[wire.WireChange]:
+        if ask.limit > BATCH:
+            raise InputError(f"limit is at most {BATCH:,} here", field="limit")
+        return [*map(wire.pack_change, await self.backend.changes(ask.since, ask.limit))]
+
+    async def wait(self, ask: wire.WaitAsk) -> int:
+        timeout_s = min(ask.timeout_s, LONGEST_WAIT_S) if ask.timeout_s > 0 else 0.0  # also for NaN
+        return await self.backend.wait(ask.since, timeout_s)
+
+    async def last_seq(self, _ask: wire.Nothing) -> int:
+        return await self.backend.last_seq()
+
+    async def seq_at(self, ask: wire.TimeAsk) -> int:
+        return await self.backend.seq_at(wire.time_of(ask.us))
+
+    async def states_before(self, ask: wire.SeqAsk) -> Any:
+        return await self.backend.states_before(ask.seq)
+
+    async def validate(self, ask: wire.GuardAsk) -> int:
+        return await self.backend.validate(wire.unpack_guard(ask.guard), unpack_view(ask.view))
+
+    async def outcome(self, ask: wire.KeyAsk) -> Any:
+        return await self.backend.outcome(ask.key)
+
+    async def versions(self, ask: wire.SchemaAsk) -> Any:
+        return await self.backend.versions(ask.schema)
+
+    async def stats(self, _ask: wire.Nothing) -> BackendStats:
+        found = await self.backend.stats()
+        details = msgspec.to_builtins(found.details, enc_hook=str)
+        return msgspec.structs.replace(found, place="", details=details)
+
+    # -- writes ---------------------------------------------------------------------------
+
+    async def commit(self, ask: wire.CommitAsk) -> Any:
+        if len(ask.ops) > MOST_OPS:
+            raise InputError(f"a commit has at most {MOST_OPS:,} ops here", hint="send several", field="ops")
+        ops = [*map(wire.unpack_op, ask.ops)]
+        for op in ops:
+            schema = op.datum.schema if isinstance(op, Put) else None
+            if reserved.is_own(op.id, schema) or (reserved.is_reserved(schema) and schema != reserved.LINKS):
+                raise Denied(f"{op.id!r} is dgent's own, and is written by its verbs alone", id=op.id)
+        return await self.backend.commit(
+            Commit(
+                ops,
+                ask.key,
+                None if ask.guard is None else wire.unpack_guard(ask.guard),
+                self.visitor.principal.name,
+                ask.note,
+                ask.kind,
+                ask.of_seq,
+                keep_idle=ask.keep_idle,
+            ),
+            unpack_view(ask.view),
+        )
+
+    async def declare(self, ask: wire.DeclareAsk) -> Any:
+        wanted, trust = ask.declaration, self.visitor.principal.trust
+        if reserved.is_reserved(wanted.name) and wanted.name != reserved.LINKS:
+            raise Denied(f"the schema {wanted.name!r} is dgent's own", schema=wanted.name)
+        if trust not in ("partner", "friend"):
+            raise Denied(f"{self.visitor.principal.name} is {trust} and may not declare schemas")
+        lessens = wanted.owner is not None or wanted.history != "all" or not wanted.feed
+        if lessens and trust != "partner":
+            raise Denied(
+                f"only a partner may declare that {wanted.name!r} has an owner, less history, or no feed",
+                hint="leave out owner=, history= and feed=",
+            )
+        declared = await self.backend.declare(wanted)
+        if declared.filling and trust != "partner":
+            # A partner's program does it itself. Records of other versions stay out of the index: the steps
+            # that convert them are the client's.
+            view = unpack_view(WireView([SeenSchema(wanted.name, wanted.version)]))
+            self.universe.start_indexing(wanted.name, view)
+        return declared
+
+    # -- for partners ---------------------------------------------------------------------
+
+    def _check_partner(self, what: str) -> None:
+        who = self.visitor.principal
+        if who.trust != "partner":
+            raise Denied(f"{who.name} is {who.trust} and may not {what}", principal=who.name)
+
+    async def fill(self, ask: wire.FillAsk) -> bool:
+        self._check_partner("index records")
+        seen = [] if ask.version is None else [SeenSchema(ask.schema, ask.version)]
+        return await self.backend.fill(ask.schema, unpack_view(WireView(seen)))
+
+    async def drop_index(self, ask: wire.IndexAsk) -> None:
+        self._check_partner("drop an index")
+        await self.backend.drop_index(ask.schema, ask.path)
+
+    async def forget(self, ask: wire.ForgetAsk) -> Any:
+        self._check_partner("forget")
+        return await self.backend.forget(ask.ids, self.visitor.principal.name, None, ask.only_deleted)
+
+    async def compact(self, ask: wire.KeepAsk) -> Any:
+        self._check_partner("compact")
+        after = None if ask.after is None else wire.time_of(ask.after)
+        return await self.backend.compact(Keep(ask.versions, after, ask.schema))
+
+
+_RUN: dict[str, Callable[[_Call, Any], Awaitable[Any]]] = {name: getattr(_Call, name) for name in wire.CALLS}
+
+
+async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
+    """Answer one call of a backend."""
+    run = _RUN.get(name)
+    try:
+        if run is None:
+            raise NotFound(f"a store has no call {name!r}", hint="GET /v1/openapi.json lists the addresses")
+        ask = wire.unpack_ask(name, body)
+        found = wire.pack(await run(_Call(visitor, await visitor.context.universe()), ask))
+    except DgentError as error:
+        return _report(error)
+    except RecursionError:
+        return _report(InputError(f"{name}: the input is nested too deeply"))
+    if len(found) > MOST_ANSWER:
+        return _report(
+            InputError(f"the answer has {len(found):,} bytes, more than is sent at once", hint="ask for less")
+        )
+    return Response(found, 200, HEADERS, wire.KIND)
+
+
+def _report(error: DgentError) -> Response:
+    """Return an error with its details, which a program acts on."""
+    body = {
+        "ok": False,
+        "code": error.code,
+        "error": mask(error.message),
+        "hint": mask(error.hint),
+        "retryable": error.retryable,
+        "details": msgspec.to_builtins(error.details, enc_hook=str, str_keys=True),
+    }
+    status = outcome_of(error).http
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return Response(as_json(body), status, {**HEADERS, **headers}, JSON)
+
+
+def _few(ids: list[str]) -> list[str]:
+    if len(ids) > BATCH:
+        raise InputError(f"at most {BATCH:,} ids are looked at together here", field="ids")
+    return ids
+
+
+def _listed(limit: int | None) -> int:
+    if limit is None or not 1 <= limit <= MOST_LISTED:
+        raise InputError(f"limit is a whole number from 1 to {MOST_LISTED:,} here", field="limit")
+    return limit
+
+
+def _one_more(limit: int | None) -> int:
+    return MOST_LISTED + 1 if limit is None else limit
+
+
+def _whole(found: list[Any], limit: int | None) -> list[Any]:
+    """Return an answer, unless it had to be cut short and nobody asked for that."""
+    if len(found) > MOST_LISTED:
+        raise InputError(f"there are more than {MOST_LISTED:,}", hint="give a limit", field="limit")
+    return found

@@ -1,0 +1,716 @@
+"""Requests and answers of a store over HTTP, as MessagePack. Both ends decode them by their types.
+
+Data of records stays the JSON that the store keeps: a server passes it on without reading it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from dgent import clock, codec
+from dgent.errors import Corrupt, DgentError, InputError, Unsupported
+from dgent.model.contract.scalar import Kind as ScalarKind
+from dgent.model.datum import Blank, Datum
+from dgent.model.query import Query
+from dgent.model.where import All, Condition, Negated, Part
+from dgent.search.wanted import Phrase, Prefix, Wanted
+from dgent.store.backend import (
+    BackendStats,
+    Change,
+    Check,
+    Committed,
+    Compacted,
+    Declaration,
+    Declared,
+    Delete,
+    Expect,
+    Forgotten,
+    Guard,
+    Item,
+    LazyTexts,
+    Op,
+    Page,
+    Put,
+    Rank,
+    Reverted,
+    SearchPage,
+    Shaped,
+    Version,
+)
+from dgent.store.engine.check import check_op
+
+FORMAT = 1
+KIND = "application/vnd.dgent.store+msgpack"
+PATH = "/v1/store/"
+_T_FIRST, _T_LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999
+
+
+class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base class of what is sent."""
+
+
+class WireDatum(_Wire, frozen=True, array_like=True):
+    """A record; its times are microseconds, `data` and `extra` are JSON."""
+
+    id: str
+    us: int
+    data: bytes
+    tags: list[str]
+    author: str | None
+    schema: str | None
+    schema_version: int | None
+    rev: int | None
+    seq: int | None
+    at_us: int | None
+    content: bytes = b""
+    source: str | None = None
+    parent_id: str | None = None
+    problem: str | None = None
+    extra: bytes | None = None
+
+
+def pack_datum(datum: Datum) -> WireDatum:
+    """Return a record as it is sent."""
+    raw = datum.raw
+    updated = datum.updated_at if datum._at is None else None
+    return WireDatum(
+        datum.id,
+        datum._us if datum._created_at is None else clock.to_us(datum.created_at),
+        codec.encode(datum.data) if raw is None else raw,
+        sorted(datum.tags),
+        datum.author,
+        datum.schema,
+        datum.schema_version,
+        datum.rev,
+        datum.seq,
+        datum._at if updated is None else clock.to_us(updated),
+        datum.content,
+        datum.source,
+        datum.parent_id,
+        datum.problem,
+        None if datum.extra is None else codec.encode(datum.extra),
+    )
+
+
+def unpack_datum(sent: WireDatum) -> Datum:
+    """Return a record that was sent; its data is decoded when somebody looks."""
+    if not _T_FIRST <= sent.us <= _T_LAST or not (sent.at_us is None or _T_FIRST <= sent.at_us <= _T_LAST):
+        raise InputError("a time is outside the years 1 to 9999", field="created_at")
+    new = object.__new__(Blank)
+    new.id, new._us, new._created_at, new._raw, new._data = sent.id, sent.us, None, sent.data, None
+    new.content, new.tags, new.author, new.source = (
+        sent.content,
+        frozenset(sent.tags),
+        sent.author,
+        sent.source,
+    )
+    new.parent_id, new.schema, new.schema_version = sent.parent_id, sent.schema, sent.schema_version
+    new.rev, new.seq, new.problem = sent.rev, sent.seq, sent.problem
+    new.extra = None if sent.extra is None else _map_of(sent.extra)
+    new._updated_at, new._at = None, sent.at_us
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]
+
+
+def _map_of(raw: bytes) -> dict[str, Any]:
+    try:
+        found = codec.decode(raw)
+    except Corrupt as error:
+        raise InputError(f"what was sent is not JSON: {error.message}") from None
+    if type(found) is not dict:
+        raise InputError("what was sent is not a map")
+    return found
+
+
+# -- commits ------------------------------------------------------------------------------
+
+
+class WireOp(_Wire, frozen=True, array_like=True):
+    """One op of a commit."""
+
+    op: Literal["put", "delete", "check"]
+    expect: Expect
+    id: str | None = None
+    datum: WireDatum | None = None
+    indexed: tuple[int, bytes] | None = None
+
+
+def pack_op(op: Op) -> WireOp:
+    """Return an op as it is sent; what cannot be stored is refused here."""
+    check_op(op)
+    if isinstance(op, Delete):
+        return WireOp("delete", op.expect, op.id)
+    if isinstance(op, Check):
+        return WireOp("check", op.expect, op.id)
+    datum = op.datum
+    if op.raw is not None:
+        sent = msgspec.structs.replace(pack_datum(datum), data=op.raw)
+    else:
+        datum = datum.check(op.plain)
+        if datum.extra is not None:
+            datum = datum.replace(extra=codec.plain(datum.extra))
+        sent = pack_datum(datum)
+    indexed = None if op.indexed is None else (op.indexed.version, codec.encode(op.indexed.data))
+    return WireOp("put", op.expect, None, sent, indexed)
+
+
+def unpack_op(sent: WireOp) -> Op:
+    """Return an op that was sent. Nothing about it is believed: the store checks it as any other."""
+    if sent.op == "put":
+        if sent.datum is None:
+            raise InputError("a put has no record", field="datum")
+        datum = unpack_datum(sent.datum)
+        datum = datum.replace(data=_map_of(sent.datum.data), problem=None)
+        shaped = None if sent.indexed is None else Shaped(sent.indexed[0], _map_of(sent.indexed[1]))
+        return Put(datum, sent.expect, shaped)
+    if sent.id is None:
+        raise InputError(f"a {sent.op} has no id", field="id")
+    return Delete(sent.id, sent.expect) if sent.op == "delete" else Check(sent.id, sent.expect)
+
+
+# -- queries ------------------------------------------------------------------------------
+
+
+class WireQuery(_Wire, frozen=True, omit_defaults=True):
+    """A query; its times are microseconds, `where` is a tree of arrays."""
+
+    schema: str | None = None
+    tags: list[str] = []
+    any_tags: list[str] = []
+    author: str | None = None
+    source: str | None = None
+    parent: str | None = None
+    prefix: str | None = None
+    since: int | None = None
+    until: int | None = None
+    updated_since: int | None = None
+    updated_until: int | None = None
+    where: list[Any] | None = None
+    order_by: str | list[str] = "created_at"
+    descending: bool = True
+    limit: int | None = 100
+    offset: int = 0
+    cursor: str | None = None
+    content: bool = True
+
+
+_TIMES = ("since", "until", "updated_since", "updated_until")
+_SAME = (
+    "schema",
+    "author",
+    "source",
+    "parent",
+    "prefix",
+    "descending",
+    "limit",
+    "offset",
+    "cursor",
+    "content",
+)
+
+
+def pack_query(query: Query) -> WireQuery:
+    """Return a query as it is sent."""
+    if query.allow is not None:
+        raise Unsupported("a query with a function cannot be sent to a server", field="allow")
+    fields: dict[str, Any] = {name: getattr(query, name) for name in _SAME}
+    for name in _TIMES:
+        at = getattr(query, name)
+        fields[name] = None if at is None else clock.to_us(at)
+    return WireQuery(
+        **fields,
+        tags=sorted(query.tags),
+        any_tags=sorted(query.any_tags),
+        where=None if query.where is None else _pack_part(query.filter),
+        order_by=query.order_by if isinstance(query.order_by, str) else list(query.order_by),
+    )
+
+
+def unpack_query(sent: WireQuery) -> Query:
+    """Return a query that was sent, checked as any other."""
+    fields: dict[str, Any] = {name: getattr(sent, name) for name in _SAME}
+    for name in _TIMES:
+        at = getattr(sent, name)
+        fields[name] = None if at is None else time_of(at)
+    return Query(
+        **fields,
+        tags=frozenset(sent.tags),
+        any_tags=frozenset(sent.any_tags),
+        where=None if sent.where is None else _unpack_part(sent.where),
+        order_by=sent.order_by if isinstance(sent.order_by, str) else tuple(sent.order_by),
+    )
+
+
+def _pack_part(part: Part) -> list[Any]:
+    if isinstance(part, Condition):
+        many = isinstance(part.value, tuple)
+        value = [_pack_value(each) for each in part.value] if many else _pack_value(part.value)
+        return ["is", list(part.path), part.op, value]
+    if isinstance(part, Negated):
+        return ["not", _pack_part(part.part)]
+    return ["all" if isinstance(part, All) else "any", *map(_pack_part, part.parts)]
+
+
+def _unpack_part(sent: Any) -> dict[Any, Any]:
+    """Return the conditions of a query in the form that callers write."""
+    match sent:
+        case ["is", [*path], str(op), [*value]] if all(isinstance(each, str) for each in path):
+            many = op in ("$in", "$nin")
+            return {tuple(path): {op: [*map(_unpack_value, value)] if many else _unpack_value(value)}}
+        case ["not", part]:
+            return {"$not": _unpack_part(part)}
+        case ["any", *parts]:
+            return {"$or": [*map(_unpack_part, parts)]}
+        case ["all", *parts]:
+            made = [*map(_unpack_part, parts)]
+            joined = {key: value for each in made for key, value in each.items()}
+            # Conditions of different fields need no level of their own: levels are counted.
+            return joined if len(joined) == len(made) else {"$and": made}
+    raise InputError("a condition of the query cannot be read", field="where")
+
+
+def _pack_value(value: Any) -> list[Any]:
+    if isinstance(value, Decimal):
+        return ["decimal", str(value)]
+    if isinstance(value, timedelta):
+        return ["duration", value // timedelta(microseconds=1)]
+    if isinstance(value, time):
+        return ["time", value.isoformat()]
+    return ["json", codec.encode(value)]
+
+
+def _unpack_value(sent: Any) -> Any:
+    try:
+        match sent:
+            case ["json", bytes(raw)]:
+                return codec.decode(raw)
+            case ["decimal", str(text)] if len(text) <= 1000:
+                return Decimal(text)
+            case ["duration", int(us)]:
+                return timedelta(microseconds=us)
+            case ["time", str(text)]:
+                return time.fromisoformat(text)
+    except (Corrupt, InvalidOperation, ValueError, OverflowError):
+        pass
+    raise InputError("a value of the query cannot be read", field="where")
+
+
+# -- how the caller sees records ----------------------------------------------------------
+
+
+class SeenField(_Wire, frozen=True, array_like=True):
+    """A field that a caller's contract reads otherwise than it is stored."""
+
+    path: list[str]
+    kind: ScalarKind | None = None
+    default: bytes | None = None  # as JSON
+
+
+class SeenSchema(_Wire, frozen=True, array_like=True):
+    """A schema as the caller of a query sees it: its version, and the fields of the query."""
+
+    name: str
+    version: int
+    fields: list[SeenField] = []
+
+
+class WireView(_Wire, frozen=True, omit_defaults=True):
+    """A caller's view; `part` as for a PartView."""
+
+    schemas: list[SeenSchema] = []
+    part: Literal["kept", "gone"] | None = None
+
+
+class WireGuard(_Wire, frozen=True):
+    """The reads of a transaction."""
+
+    since: int
+    ids: list[str]
+    queries: list[WireQuery]
+
+
+def pack_guard(guard: Guard) -> WireGuard:
+    """Return the reads of a transaction as they are sent."""
+    return WireGuard(guard.since, sorted(guard.ids), [*map(pack_query, guard.queries)])
+
+
+def unpack_guard(sent: WireGuard) -> Guard:
+    """Return the reads of a transaction that were sent."""
+    return Guard(sent.since, frozenset(sent.ids), tuple(map(unpack_query, sent.queries)))
+
+
+# -- answers ------------------------------------------------------------------------------
+
+
+class WirePage(_Wire, frozen=True):
+    """A page of records."""
+
+    items: list[Datum]
+    explain: str = ""
+    cursor: str | None = None
+    partial: bool = False
+
+
+def pack_page(page: Page) -> WirePage:
+    """Return a page as it is sent."""
+    return WirePage(page.items, page.explain, page.cursor, page.partial)
+
+
+class WireItem(_Wire, frozen=True, array_like=True):
+    """One record in a change."""
+
+    op: Literal["put", "delete", "forget"]
+    id: str | None
+    rev: int
+    schema: str | None = None
+    datum: Datum | None = None
+    last: Datum | None = None
+
+
+class WireChange(_Wire, frozen=True):
+    """One commit; its records beside it, because those of a Change may be anything."""
+
+    change: Change
+    items: list[WireItem]
+
+
+def pack_change(change: Change) -> WireChange:
+    """Return a commit as it is sent."""
+    items = [
+        WireItem(each.op, each.id, each.rev, each.schema, each.datum, each.last) for each in change.items
+    ]
+    return WireChange(msgspec.structs.replace(change, items=()), items)
+
+
+def unpack_change(sent: WireChange) -> Change:
+    """Return a commit that was sent."""
+    items = (Item(each.op, each.id, each.rev, each.schema, each.datum, each.last) for each in sent.items)
+    return msgspec.structs.replace(sent.change, items=tuple(items))
+
+
+class Hello(_Wire, frozen=True):
+    """Who the server takes the caller for, and what the store is."""
+
+    format: int
+    agent: str
+    trust: str
+    engine: str
+    epoch: bytes
+    seq: int
+
+
+# -- calls --------------------------------------------------------------------------------
+
+
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base class of the input of a call."""
+
+
+class Nothing(Ask, frozen=True):
+    """The input of a call that takes nothing."""
+
+
+class OneAsk(Ask, frozen=True):
+    """One record."""
+
+    id: str
+    as_of: int | None = None
+
+
+class ManyAsk(Ask, frozen=True):
+    """Some records."""
+
+    ids: list[str]
+    as_of: int | None = None
+
+
+class QueryAsk(Ask, frozen=True):
+    """A query."""
+
+    query: WireQuery
+    view: WireView = WireView()
+    as_of: int | None = None
+
+
+class SearchAsk(Ask, frozen=True):
+    """A search for words."""
+
+    words: list[str]
+    prefixes: list[tuple[str, list[str]]]
+    phrases: list[list[str | tuple[str, list[str]]]]
+    query: WireQuery
+    limit: int
+    view: WireView = WireView()
+    as_of: int | None = None
+    among: list[str] | None = None
+
+
+class ListAsk(Ask, frozen=True):
+    """Something about one record, and how many of it."""
+
+    id: str
+    limit: int | None
+    view: WireView = WireView()
+
+
+class ChangesAsk(Ask, frozen=True):
+    """Commits after one."""
+
+    since: int
+    limit: int
+
+
+class WaitAsk(Ask, frozen=True):
+    """A commit after one, as soon as there is one."""
+
+    since: int
+    timeout_s: float
+
+
+class SeqAsk(Ask, frozen=True):
+    """One commit."""
+
+    seq: int
+
+
+class TimeAsk(Ask, frozen=True):
+    """A moment."""
+
+    us: int
+
+
+class KeyAsk(Ask, frozen=True):
+    """The key of a commit."""
+
+    key: str
+
+
+class SchemaAsk(Ask, frozen=True):
+    """A schema."""
+
+    schema: str
+
+
+class GuardAsk(Ask, frozen=True):
+    """The reads of a transaction."""
+
+    guard: WireGuard
+    view: WireView = WireView()
+
+
+class DeclareAsk(Ask, frozen=True):
+    """A schema to make known."""
+
+    declaration: Declaration
+
+
+class CommitAsk(Ask, frozen=True):
+    """A commit. Its author, its time and its room are not the client's to say."""
+
+    ops: list[WireOp]
+    key: str | None = None
+    guard: WireGuard | None = None
+    note: str | None = None
+    kind: Literal["data", "undo"] = "data"
+    of_seq: int | None = None
+    keep_idle: bool = True
+    view: WireView = WireView()
+
+
+class FillAsk(Ask, frozen=True):
+    """A schema whose old records are to be indexed, and the version that the caller knows."""
+
+    schema: str
+    version: int | None = None
+
+
+class IndexAsk(Ask, frozen=True):
+    """An index."""
+
+    schema: str
+    path: str
+
+
+class ForgetAsk(Ask, frozen=True):
+    """Records to erase for good."""
+
+    ids: list[str]
+    only_deleted: bool = False
+
+
+class KeepAsk(Ask, frozen=True):
+    """A retention rule; its time is microseconds."""
+
+    versions: int | None = None
+    after: int | None = None
+    schema: str | None = None
+
+
+Call: TypeAlias = tuple[type[Ask], Any]
+
+CALLS: dict[str, Call] = {
+    "hello": (Nothing, Hello),
+    "get": (OneAsk, Datum | None),
+    "get_many": (ManyAsk, list[Datum | None]),
+    "ranks": (ManyAsk, list[Rank | None]),
+    "query": (QueryAsk, WirePage),
+    "count": (QueryAsk, int),
+    "search": (SearchAsk, SearchPage),
+    "referrers": (ListAsk, list[Datum]),
+    "ancestors": (ListAsk, list[Datum]),
+    "history": (ListAsk, list[Version]),
+    "changes": (ChangesAsk, list[WireChange]),
+    "wait": (WaitAsk, int),
+    "last_seq": (Nothing, int),
+    "seq_at": (TimeAsk, int),
+    "states_before": (SeqAsk, list[Reverted]),
+    "validate": (GuardAsk, int),
+    "outcome": (KeyAsk, Committed | None),
+    "commit": (CommitAsk, Committed),
+    "declare": (DeclareAsk, Declared),
+    "versions": (SchemaAsk, dict[int, int]),
+    "stats": (Nothing, BackendStats),
+    # for partners
+    "fill": (FillAsk, bool),
+    "drop_index": (IndexAsk, None),
+    "forget": (ForgetAsk, Forgotten),
+    "compact": (KeepAsk, Compacted),
+}
+"""The input and the answer of each call."""
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Datum):
+        return pack_datum(value)
+    if isinstance(value, LazyTexts):
+        return list(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Datum:
+        return unpack_datum(msgspec.convert(value, WireDatum, builtin_types=(bytes,)))
+    raise NotImplementedError(kind.__name__)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+
+
+def pack(value: Any) -> bytes:
+    """Return a request or an answer as bytes; InputError for what cannot be sent."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        raise InputError(f"the request cannot be sent: {error}") from None
+
+
+_asks = {name: msgspec.msgpack.Decoder(ask) for name, (ask, _) in CALLS.items()}
+_answers = {name: msgspec.msgpack.Decoder(answer, dec_hook=_decode) for name, (_, answer) in CALLS.items()}
+
+
+def unpack_ask(name: str, body: bytes) -> Any:
+    """Return the input of a call; InputError if it is no such input."""
+    try:
+        return _asks[name].decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{name}: the input cannot be read: {error}") from None
+    except RecursionError:
+        raise InputError(f"{name}: the input is nested too deeply") from None
+
+
+def unpack_answer(name: str, body: bytes, place: str) -> Any:
+    """Return the answer of a server; Corrupt if it is no such answer."""
+    try:
+        return _answers[name].decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:
+        reason = str(error)[:200] or type(error).__name__
+        raise Corrupt(
+            f"the answer of {place} to {name} is not one of dgent's: {reason}",
+            hint="is a dgent server of the same version there?",
+        ) from None
+
+
+def pack_wanted(wanted: Wanted) -> dict[str, Any]:
+    """Return the words of a search as they are sent."""
+
+    def step(each: str | Prefix) -> Any:
+        return each if isinstance(each, str) else (each.text, sorted(each.stems))
+
+    return {
+        "words": list(wanted.words),
+        "prefixes": [(each.text, sorted(each.stems)) for each in wanted.prefixes],
+        "phrases": [[step(each) for each in phrase.steps] for phrase in wanted.phrases],
+    }
+
+
+def unpack_wanted(sent: SearchAsk) -> Wanted:
+    """Return the words of a search that were sent."""
+
+    def step(each: str | tuple[str, list[str]]) -> str | Prefix:
+        return each if isinstance(each, str) else Prefix(each[0], frozenset(each[1]))
+
+    return Wanted(
+        tuple(sent.words),
+        tuple(Prefix(text, frozenset(stems)) for text, stems in sent.prefixes),
+        tuple(Phrase(tuple(map(step, steps))) for steps in sent.phrases),
+    )
+
+
+# -- errors -------------------------------------------------------------------------------
+
+
+class WireError(msgspec.Struct, frozen=True):
+    """An error of a server, as JSON."""
+
+    code: str
+    error: str
+    hint: str = ""
+    retryable: bool = False
+    details: dict[str, Any] = {}
+
+
+_error_decoder = msgspec.json.Decoder(WireError)
+_by_code: dict[str, type[DgentError]] = {}
+MOST_SHOWN = 4_000
+
+
+def read_error(body: bytes) -> WireError | None:
+    """Return the error that a server reports; None if the body is no such report."""
+    try:
+        return _error_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def make_error(found: WireError, otherwise: type[DgentError]) -> DgentError:
+    """Return the error of a server by its code; one that this program does not know as another."""
+    kind = _class_of(found.code) or otherwise
+    error = kind.__new__(kind)
+    details = {name: each for name, each in found.details.items() if name.isidentifier()}
+    for name in ("self", "message", "hint"):
+        details.pop(name, None)
+    DgentError.__init__(error, found.error[:MOST_SHOWN], hint=found.hint[:MOST_SHOWN], **details)
+    if error.retryable != found.retryable:
+        error.retryable = found.retryable
+    return error
+
+
+def _class_of(code: str) -> type[DgentError] | None:
+    if code not in _by_code:
+        # Again: rooms load when they are used, and bring errors of their own.
+        kinds: list[type[DgentError]] = [DgentError]
+        for kind in kinds:
+            kinds += kind.__subclasses__()
+            _by_code.setdefault(kind.__dict__.get("code", ""), kind)
+    return _by_code.get(code)
+
+
+def time_of(us: int) -> datetime:
+    """Return the moment of a number of microseconds."""
+    if not _T_FIRST <= us <= _T_LAST:
+        raise InputError("a time is outside the years 1 to 9999", field="moment")
+    return clock.from_us(us)
