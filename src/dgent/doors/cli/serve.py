@@ -115,6 +115,7 @@ def _limits(rate: float | None, body: int | None) -> Limits:
         ),
         click.Option(["--rate"], type=float, metavar="N", help="Requests a second with one token. [5000]"),
         click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
+        click.Option(["--no-studio"], is_flag=True, help="Serve no pages for people, only programs."),
         click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
         *door_options(hidden=True),
     ],
@@ -128,19 +129,25 @@ def serve_(
     store: tuple[str, ...],
     rate: float | None,
     max_body: int | None,
+    no_studio: bool,
     log: bool,
 ) -> None:
     """Serve constellations to programs over HTTP, each with a token of its own.
 
     Without -C or --url all constellations of this machine are served: one at /v1, each at /NAME/v1. A hang-up
-    signal reads the settings again.
+    signal reads the settings again. People open the address in a browser, and log in with a token.
     """
     check_installed()
     chosen = options_of(ctx)
     if log:
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
-        logging.getLogger("dgent.http").setLevel(logging.INFO)
-    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body)))
+        log_requests()
+    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body), not no_studio))
+
+
+def log_requests() -> None:
+    """Write a line for each request to standard error."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("dgent.http").setLevel(logging.INFO)
 
 
 async def _serve(
@@ -150,13 +157,19 @@ async def _serve(
     names: tuple[str, ...],
     stores: tuple[str, ...],
     limits: Limits,
+    studio: bool,
 ) -> None:
     from dgent.doors.http import serve
     from dgent.doors.http.app import Server
-    from dgent.doors.http.house import House
+    from dgent.doors.http.house import House, enter
+    from dgent.doors.studio.pages import Pages
     from dgent.universe.token import list_tokens
 
     house = House(openers_of(chosen, stores))
+
+    async def check(name: str, token: str) -> None:
+        await enter(house, name or house.default, token)
+
     try:
         tokens = await list_tokens((await house.store(house.default)).universe)
         if not tokens and not serve.is_loopback(host):
@@ -164,7 +177,8 @@ async def _serve(
                 f"there are no tokens, and others can reach {host}", hint="`dgent token create` first"
             )
         hosts = (*serve.LOOPBACK, host.lower(), *names)
-        server = Server(house, hosts=hosts, limits=limits)
+        pages = Pages(check, limits=limits) if studio else None
+        server = Server(house, hosts=hosts, limits=limits, pages=pages)
         bound = serve.listen(host, port)
 
         async def reload() -> None:
