@@ -7,7 +7,7 @@ import logging
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -121,6 +121,7 @@ def _limits(rate: float | None, body: int | None, patience: float | None) -> Lim
         click.Option(["--patience"], type=float, metavar="S", help="Seconds for sending a request. [30]"),
         click.Option(["--tls-cert"], type=click.Path(path_type=Path), metavar="FILE", help="A certificate."),
         click.Option(["--tls-key"], type=click.Path(path_type=Path), metavar="FILE", help="Its key."),
+        click.Option(["--no-studio"], is_flag=True, help="Serve no pages for people, only programs."),
         click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
         *door_options(hidden=True),
     ],
@@ -137,60 +138,76 @@ def serve_(
     patience: float | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    no_studio: bool,
     log: bool,
 ) -> None:
     """Serve constellations to programs over HTTP, each with a token of its own.
 
     Without -C or --url all constellations of this machine are served: one at /v1, each at /NAME/v1. A hang-up
-    signal reads the settings again.
+    signal reads the settings again. People open the address in a browser, and log in with a token.
     """
     check_installed()
     chosen = options_of(ctx)
     if log:
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
-        logging.getLogger("dgent.http").setLevel(logging.INFO)
+        log_requests()
     if (tls_cert is None) != (tls_key is None):
         raise InputError("TLS needs both --tls-cert and --tls-key")
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body, patience), certificate))
+    limits = _limits(rate, max_body, patience)
+    asyncio.run(_serve(chosen, ServerPlace(host, port, host_name, store, certificate), limits, not no_studio))
 
 
-async def _serve(
-    chosen: DoorOptions,
-    host: str,
-    port: int,
-    names: tuple[str, ...],
-    stores: tuple[str, ...],
-    limits: Limits,
-    certificate: tuple[Path, Path] | None,
-) -> None:
+def log_requests() -> None:
+    """Write a line for each request to standard error."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("dgent.http").setLevel(logging.INFO)
+
+
+class ServerPlace(NamedTuple):
+    """Where a server listens, what it is called there, and what it serves."""
+
+    host: str
+    port: int
+    names: tuple[str, ...]
+    stores: tuple[str, ...]
+    certificate: tuple[Path, Path] | None
+
+
+async def _serve(chosen: DoorOptions, place: ServerPlace, limits: Limits, studio: bool) -> None:
     from dgent.doors.http import serve
     from dgent.doors.http.app import Server
-    from dgent.doors.http.house import House
+    from dgent.doors.http.house import House, enter
+    from dgent.doors.studio.pages import Pages
     from dgent.universe.token import list_tokens
 
-    house = House(openers_of(chosen, stores))
+    host = place.host
+    house = House(openers_of(chosen, place.stores))
+
+    async def check(name: str, token: str) -> None:
+        await enter(house, name or house.default, token)
+
     try:
         tokens = await list_tokens((await house.store(house.default)).universe)
         if not tokens and not serve.is_loopback(host):
             raise Denied(
                 f"there are no tokens, and others can reach {host}", hint="`dgent token create` first"
             )
-        hosts = (*serve.LOOPBACK, host.lower(), *names)
-        server = Server(house, hosts=hosts, limits=limits)
-        bound = serve.listen(host, port)
+        hosts = (*serve.LOOPBACK, host.lower(), *place.names)
+        pages = Pages(check, limits=limits) if studio else None
+        server = Server(house, hosts=hosts, limits=limits, pages=pages)
+        bound = serve.listen(host, place.port)
 
         async def reload() -> None:
-            await house.reload(openers_of(chosen, stores))
+            await house.reload(openers_of(chosen, place.stores))
 
         def announce() -> None:
-            scheme, name = "https" if certificate else "http", f"[{host}]" if ":" in host else host
+            scheme, name = "https" if place.certificate else "http", f"[{host}]" if ":" in host else host
             where = f"{scheme}://{name}:{bound.getsockname()[1]}"
             click.echo(f"dgent serves {', '.join(house.names)} at {where}")
             if not tokens:
                 click.echo("nobody has a token yet: `dgent token create --agent scout` makes one")
             sys.stdout.flush()
 
-        await serve.run(server, bound, reload=reload, ready=announce, certificate=certificate)
+        await serve.run(server, bound, reload=reload, ready=announce, certificate=place.certificate)
     finally:
         await house.close()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,7 +31,7 @@ from dgent.verbs.data.history import Watch
 from dgent.verbs.registry import find
 
 LOG = logging.getLogger("dgent.http")
-COOKIE = "dgent_session"
+COOKIE = "dgent_session"  # and the port: browsers send cookies to all ports of a host
 BY_COOKIE = b"x-dgent-studio"  # a header that no foreign page can send without being asked
 RECHECK_S = 5.0  # how often the token of a stream is looked up again
 READS = frozenset(("GET", "HEAD"))
@@ -163,7 +163,7 @@ class Server:
         if path in HEALTH:
             request.route = path
             return await self._health(path)
-        if self._pages is not None and not path.startswith(("/v1/", MCP, "/metrics")):
+        if self._pages is not None and path.count("/") == 1 and path not in (MCP, "/metrics"):
             request.route = "studio"
             await self._pages(request.scope, request.receive, send)
             return None
@@ -221,7 +221,7 @@ class Server:
         if agent is None:
             return await enter(self.house, request.constellation, cookie)
         store = await self.house.store(request.constellation)
-        chosen = request.header(b"x-dgent-agent")
+        chosen = unquote(request.header(b"x-dgent-agent") or "")  # a header is ASCII, a name need not be
         request.who = f"{chosen or agent}/studio"
         return store.visitor("studio", Principal(chosen or agent, "partner"), here=True)
 
@@ -241,14 +241,18 @@ class Server:
             return Response(openapi.document(), 200, HEADERS, "application/json")
         if path == "/v1/constellations":
             request.route = path
-            return answer({"items": [{"name": visitor.store.name}]})
+            names = self.house.names if visitor.here else (visitor.store.name,)
+            you = {"agent": visitor.principal.name, "trust": visitor.principal.trust, "here": visitor.here}
+            return answer(
+                {"items": [{"name": each} for each in names], "here": visitor.store.name, "you": you}
+            )
         if path == "/v1/verbs":
             request.route = path
             return answer({"items": openapi.list_verbs(visitor.principal.trust)})
         if path.startswith(STORE) and request.method == "POST":
             name = path.removeprefix(STORE)
             request.route = path if name in CALLS else STORE
-            body = await limit.read_body(request.headers, request.receive, self.limits.body_bytes)
+            body = await limit.read_body(request.headers, request.receive, self.limits)
             return await serve_call(visitor, name, body)
         match = self._match(request, path)
         if isinstance(match, Response):
@@ -318,12 +322,18 @@ def _name_of(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
+def cookie_name(host: str) -> str:
+    """Return the name of the cookie of a server, by the host and port that a browser asks for."""
+    port = host.removeprefix(_name_of(host)).removeprefix(":")
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def _cookie_of(request: Request) -> str | None:
     given = request.header(b"cookie")
     if given is None:
         return None
     try:
-        found = SimpleCookie(given).get(COOKIE)
+        found = SimpleCookie(given).get(cookie_name(request.header(b"host") or ""))
     except CookieError:
         return None
     return None if found is None else found.value
