@@ -24,10 +24,10 @@ CUPBOARD_CASES: dict[str, list[Case]] = {
             },
             ["new", "work", "-s", "open", "--priority", "high", "--parent", "crumb-a", "-l", "x"],
         ),
-        Case({"name": "new", "property": ("owner=ann",)}, ["new", "-p", "owner=ann"]),
+        Case({"name": "new", "property": ("owner=ann",)}, ["new", "-P", "owner=ann"]),
         Case({"name": "x", "state": "odd"}, ["x", "-s", "odd"], "invalid_state"),
         Case({"name": "x", "type": "odd"}, ["x", "--type", "odd"], "invalid_category"),
-        Case({"name": "x", "property": ("odd=1",)}, ["x", "-p", "odd=1"], "property_not_found"),
+        Case({"name": "x", "property": ("odd=1",)}, ["x", "-P", "odd=1"], "property_not_found"),
     ],
     "crumb.new": [
         Case(

@@ -151,9 +151,9 @@ def test_labels(shelf: Shelf) -> None:
         "d",
         "e",
     ]
-    assert labels(shelf.ask("crumb", "set", one, "-p", "labels=x,y")) == ["x", "y"]
+    assert labels(shelf.ask("crumb", "set", one, "-P", "labels=x,y")) == ["x", "y"]
     add(shelf, "two", "-l", "x")
-    for words in (("crumbs", "-l", "x,y"), ("ready", "-l", "x", "-l", "y"), ("crumbs", "-p", "labels=x,y")):
+    for words in (("crumbs", "-l", "x,y"), ("ready", "-l", "x", "-l", "y"), ("crumbs", "-P", "labels=x,y")):
         assert [each["name"] for each in shelf.ask(*words)["items"]] == ["one"], words
     assert len(shelf.ask("crumbs", "-l", "x")["items"]) == 2
 
@@ -225,3 +225,10 @@ def test_only_lessons_are_lessons(shelf: Shelf) -> None:
         shelf.ask("explore", name)
         shelf.ask("trail", "abandon", name, *more)
     assert [each["name"] for each in shelf.ask("lessons")["items"]] == ["with"]
+
+
+def test_letters_of_other_trackers(shelf: Shelf) -> None:
+    """`-p` is the priority and `-t` the type, as with bd."""
+    shelf.ask("add", "crash", "-p", "P1", "-t", "bug")
+    (found,) = shelf.ask("crumbs", "-t", "bug", "-p", "1")["items"]
+    assert found["properties"]["priority"] == "high" and found["properties"]["type"] == "bug"

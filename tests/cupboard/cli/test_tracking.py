@@ -47,7 +47,7 @@ def test_ready_work(shelf: Shelf) -> None:
         add(shelf, name, "--type", kind, "-s", "open")
     assert ready(shelf, "--type", "task") == ["one", "two", "three"]
     assert len(ready(shelf, "-n", "2")) == 2
-    assert ready(shelf, "-p", "type=epic") == ["big"]
+    assert ready(shelf, "-P", "type=epic") == ["big"]
     shelf.ask("crumb", "set", "two", "--priority", "highest")
     assert ready(shelf)[0] == "two"
     shelf.ask("crumb", "state", "two", "in_progress")
@@ -167,7 +167,7 @@ def test_short_ids_and_names(shelf: Shelf) -> None:
 
 
 def test_properties_by_name(shelf: Shelf) -> None:
-    add(shelf, "a", "-p", "priority=high", "-p", "labels=x, y", "-p", "owner=true")
+    add(shelf, "a", "-P", "priority=high", "-P", "labels=x, y", "-P", "owner=true")
     assert shelf.ask("property", "get", "a", "priority")["value"] == "high"
     assert shelf("property", "get", "a", "owner").out == "true\n"
     assert shelf.ask("property", "get", "a", "labels")["value"] == ["x", "y"]
@@ -175,10 +175,10 @@ def test_properties_by_name(shelf: Shelf) -> None:
     assert shelf.ask("property", "get", "a", "estimate")["value"] == 0
     assert shelf.ask("property", "set", "a", "estimate", "5")["value"] == 5
     assert shelf.fails("property", "set", "a", "estimate", "many") == (2, "type_mismatch")
-    assert [each["name"] for each in shelf.ask("crumb", "list", "-p", "estimate=5")["items"]] == ["a"]
+    assert [each["name"] for each in shelf.ask("crumb", "list", "-P", "estimate=5")["items"]] == ["a"]
     assert shelf.ask("property", "clear", "a", "estimate")["value"] == 0
     shelf.ask("property", "define", "risk", "--scope", "trail", "--category", "low", "--category", "high")
-    shelf.ask("explore", "t", "-p", "risk=high")
+    shelf.ask("explore", "t", "-P", "risk=high")
     assert shelf.ask("property", "get", "t", "risk")["value"] == "high"
     added = shelf.ask("property", "category", "risk", "deadly")
     assert added["ordinal"] == 2

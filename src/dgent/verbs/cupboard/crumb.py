@@ -201,7 +201,7 @@ class FindCrumbs(Ask):
     priority: input.Priority = None
     owner: Annotated[str | None, option("of this owner")] = None
     label: Annotated[tuple[str, ...], option("with these labels: a,b", short="l")] = ()
-    property: Annotated[tuple[str, ...], option("with this name=value", short="p")] = ()
+    property: Annotated[tuple[str, ...], option("with this name=value", short="P")] = ()
 
 
 async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:

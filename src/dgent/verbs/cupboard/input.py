@@ -32,9 +32,9 @@ CrumbId = "the crumb's short id or id, the beginning of it, or its name"
 TrailId = "the trail's short id or id, the beginning of it, or its name"
 StashId = "the stash's id, the beginning of it, or its name"
 
-Property = Annotated[tuple[str, ...], option("name=value; may be given more than once", short="p")]
-Type = Annotated[str | None, option("task, bug, feature, epic, chore …")]
-Priority = Annotated[str | None, option("0 (highest) to 4, or high, low …")]
+Property = Annotated[tuple[str, ...], option("name=value; may be given more than once", short="P")]
+Type = Annotated[str | None, option("task, bug, feature, epic, chore …", short="t")]
+Priority = Annotated[str | None, option("0 (highest) to 4, or high, low …", short="p")]
 Owner = Annotated[str | None, option("who does it")]
 Label = Annotated[tuple[str, ...], option("labels: a,b", short="l")]
 Force = Annotated[bool, option("also when another agent holds it")]
