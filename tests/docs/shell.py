@@ -16,12 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.command import make_command
 from tests.docs import pages
 
 COLUMNS = "100"
-DGENT = f"""#!/bin/sh
-exec '{sys.executable}' -W error -c 'from dgent.doors.cli.main import main; main()' "$@"
-"""
 _CALLS = re.compile(r"(?m)^(?:\w+=\S* )*dgent\b|\| dgent\b")
 _ALIKE = (
     (r"\bjust now\b|\b\d+ (?:second|minute)s? ago\b", "just now"),
@@ -54,8 +52,7 @@ class Shell:
         self.home.mkdir()
         script = base / "bin" / "dgent"
         script.parent.mkdir()
-        script.write_text(DGENT, encoding="utf-8")
-        script.chmod(0o755)
+        make_command(script)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DGENT_", "XDG_"))}
         self.environment = kept | {
             "HOME": str(self.home),

@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from dgent.store.jsonl.git import set_up_git
+from dgent.store.jsonl.git import DRIVER, set_up_git
+from tests.command import make_command
 
 ENV = {
     "GIT_AUTHOR_NAME": "ann",
@@ -51,8 +52,11 @@ class Clone:
             self.save("with markers")
 
 
-def two_clones(base: Path, *, driver: bool) -> tuple[Clone, Clone]:
-    """Two clones of the repository `base/one`, which must hold a store in `memory`."""
+def two_clones(base: Path, *, driver: bool, forked: bool = True) -> tuple[Clone, Clone]:
+    """Two clones of the repository `base/one`, which must hold a store in `memory`.
+
+    The driver is `forked` from a process that has loaded it, or started as git does it for a user.
+    """
     one, two = Clone(base / "one", driver=driver), Clone(base / "two", driver=driver)
     git(one.path, "init", "-q", "-b", "main")
     if driver:
@@ -61,4 +65,8 @@ def two_clones(base: Path, *, driver: bool) -> tuple[Clone, Clone]:
     git(base, "clone", "-q", str(one.path), str(two.path))
     if driver:
         set_up_git(str(two.store))
+    if driver and forked:
+        make_command(command := base / "dgent")
+        for clone in (one, two):
+            git(clone.path, "config", f"merge.{DRIVER}.driver", f"{command} jsonl merge-driver %O %A %B %P")
     return one, two

@@ -27,7 +27,7 @@ async def clones(tmp_path: Path, driver: bool) -> tuple[Clone, Clone]:
     async with opened(tmp_path / "one" / "memory") as store:
         await put(store, typed_record("a", 0), typed_record("b", 0))
         await put(store, typed_record("a", 1))
-    return two_clones(tmp_path, driver=driver)
+    return two_clones(tmp_path, driver=driver, forked=False)
 
 
 async def _holds(clone: Clone) -> Any:
