@@ -1,4 +1,4 @@
-"""Pages of postings: what goes in comes out, whatever the keys are, and none is larger than its row may be."""
+"""Pages of postings: what goes in comes out, whatever the keys are, and none is too large for its row."""
 
 from __future__ import annotations
 
