@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
@@ -121,6 +122,10 @@ class KernelBackend(ABC):
     def _folding(self) -> fold.Prepared:
         """The part of the next steps of folding that is worked out, from one step to the next."""
         return fold.Prepared()
+
+    @cached_property
+    def _filling(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     @cached_property
     def _vectors(self) -> VectorCache:
@@ -436,8 +441,9 @@ class KernelBackend(ABC):
         if schema != "":  # records without one have an index of texts, too
             ids_.check_name(schema, "schema")
         prepared = self._folding
-        await self._read(lambda reading: prune.prepare_fill(reading, schema, view, prepared))
-        return await self._write(lambda ledger: prune.fill_step(ledger, schema, view, prepared))
+        async with self._filling:  # or several would prepare the same step
+            await self._read(lambda reading: prune.prepare_fill(reading, schema, view, prepared))
+            return await self._write(lambda ledger: prune.fill_step(ledger, schema, view, prepared))
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""

@@ -28,6 +28,7 @@ from dgent.store.engine.catalog import (
     T_MIN,
     TEXT,
     Entry,
+    Position,
     SchemaState,
     find_waiting_entry,
     renew_texts,
@@ -42,8 +43,10 @@ from dgent.store.engine.text import (
     TextIndex,
     TextStats,
     WaitingRecord,
+    find_places,
     find_waiting,
     open_index,
+    read_waiting,
     run_name,
 )
 from dgent.system.collector import LARGE, pause
@@ -71,12 +74,14 @@ _words = msgspec.msgpack.Decoder(list[str])
 
 
 class _MadeRun(NamedTuple):
-    """A run before it is written, and what it was made of: index, record key and rev of what waited."""
+    """A run before it is written: where its records waited, and their keys, revs and lengths."""
 
-    stamp: list[tuple[int, int, int]]
+    of_index: int
+    places: Sequence[Position]
     run: Run
     raw: bytes
-    sizes: list[tuple[int, int, int]]  # record key, rev and length, in the order in which they waited
+    sizes: list[tuple[int, int, int]]
+    entries: list[Entry]
 
 
 class Prepared:
@@ -102,11 +107,11 @@ def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Pre
         prepared.merges = {}  # not where one ends: to free it takes longer than a write may
     if stats.merging:
         prepared.runs = {}
-    waiting = _choose_waiting(reading, index, stats, view, prepared)
+    places = find_places(reading, index.index, RUN_RECORDS)
+    waiting = _choose_waiting(reading, index, stats, view, prepared, places)
     with pause(LARGE):
-        if waiting:
-            prepared.run = _make_run(index, waiting, view)
-        elif waiting is not None:
+        prepared.run = _make_run(index, places, waiting, view) if waiting else None
+        if waiting == {}:
             _prepare_merge(reading, index, stats, view, prepared)
 
 
@@ -116,35 +121,39 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View, prepared: Prepared
     if index is None:
         return False
     stats = index.stats()
-    waiting = _choose_waiting(ledger.kernel, index, stats, view, prepared)
-    if waiting is None:
-        return False
     with pause(LARGE):
-        _do_step(ledger.kernel, index, stats, waiting, view, prepared)
-    return True
+        return _do_step(ledger.kernel, index, stats, view, prepared)
 
 
-def _do_step(
-    kernel: Writing,
-    index: TextIndex,
-    stats: TextStats,
-    waiting: Mapping[int, WaitingRecord],
-    view: View,
-    prepared: Prepared,
-) -> None:
+def _do_step(kernel: Writing, index: TextIndex, stats: TextStats, view: View, prepared: Prepared) -> bool:
+    places = find_places(kernel, index.index, RUN_RECORDS)
+    made, prepared.run = prepared.run, None
+    if made is not None:
+        # If others were quicker, what is next now is worked out before the next write. A version that was
+        # replaced meanwhile may be written: the newer one waits, and counts.
+        if (made.of_index, made.places) == (index.index, places) and not stats.merging:
+            write_run(kernel, index, stats, made, prepared)
+        return True
+    waiting = _choose_waiting(kernel, index, stats, view, prepared, places)
     if waiting:
-        write_run(kernel, index, stats, waiting, view, prepared)
-    else:
+        write_run(kernel, index, stats, _make_run(index, places, waiting, view), prepared)
+    elif waiting is not None:
         _merge_step(kernel, index, stats, _prepare_merge(kernel, index, stats, view, prepared), prepared)
+    return waiting is not None
 
 
 def _choose_waiting(
-    reading: Reading, index: TextIndex, stats: TextStats, view: View, prepared: Prepared
+    reading: Reading,
+    index: TextIndex,
+    stats: TextStats,
+    view: View,
+    prepared: Prepared,
+    places: Sequence[Position],
 ) -> dict[int, WaitingRecord] | None:
     """Return the records to write as a run next; none of them to merge runs, None to do nothing."""
     if stats.merging or _has_many_runs(prepared, stats):
         return {}
-    waiting = find_waiting(reading, index.index, RUN_RECORDS)
+    waiting = read_waiting(reading, places)
     if not index.state.is_known_to(view):
         # What the texts of other versions are, a program says that knows the schema.
         own = index.state.index_version
@@ -163,47 +172,34 @@ def _has_many_runs(prepared: Prepared, stats: TextStats) -> bool:
 
 
 def write_run(
-    kernel: Writing,
-    index: TextIndex,
-    stats: TextStats,
-    waiting: Mapping[int, WaitingRecord],
-    view: View,
-    prepared: Prepared,
+    kernel: Writing, index: TextIndex, stats: TextStats, made: _MadeRun, prepared: Prepared
 ) -> None:
     """Write the versions of some records as a run, so that they wait no longer."""
-    made = prepared.run
-    if made is None or made.stamp != _stamp(index, waiting):
-        made = _make_run(index, waiting, view)
-    known = kernel.text_docs(index.index, waiting)
+    known = kernel.text_docs(index.index, [record_key for record_key, _, _ in made.sizes])
     docs: list[tuple[int, int, TextDoc]] = []
-    entries: list[Entry] = []
     size = stats.size
     for record_key, rev, length in made.sizes:
         old = known.get(record_key, TextDoc(0, 0, 0, None))
         docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
         size += length - old.size
-        keys = waiting[record_key].keys
-        entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
-    before = (known[key] for _, key, _ in docs if key in known)
-    count = stats.records - _count_there(before) + _count_there(doc for _, _, doc in docs)
+    count = stats.records - _count_there(known.values()) + _count_there(doc for _, _, doc in docs)
     number = stats.last_run + 1
     kernel.put_text_pages([(index.index, run_name(number), 0, made.raw)])
     kernel.put_text_docs(docs)
     _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number))
-    kernel.remove_entries(entries)
+    kernel.remove_entries(made.entries)
     prepared.runs[made.raw] = made.run
 
 
-def _stamp(index: TextIndex, waiting: Mapping[int, WaitingRecord]) -> list[tuple[int, int, int]]:
-    return [(index.index, record_key, each.row.rev) for record_key, each in waiting.items()]
-
-
-def _make_run(index: TextIndex, waiting: Mapping[int, WaitingRecord], view: View) -> _MadeRun:
+def _make_run(
+    index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
+) -> _MadeRun:
     """Make a run of records that wait, or of the first of them if their texts are long."""
     records: list[tuple[int, int, Words | None]] = []
     sizes: list[tuple[int, int, int]] = []
+    entries: list[Entry] = []
     left = RUN_WORDS
-    for record_key, (row, _) in waiting.items():
+    for record_key, (row, keys) in waiting.items():
         if left < 0:
             break
         words = index.words(row, view)
@@ -211,8 +207,9 @@ def _make_run(index: TextIndex, waiting: Mapping[int, WaitingRecord], view: View
         rev, length = (0, 0) if words is None else (row.rev, words.size)
         records.append((record_key, rev, words))
         sizes.append((record_key, rev, length))
+        entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
     run = make_run(records)
-    return _MadeRun(_stamp(index, waiting), run, run.pack(), sizes)
+    return _MadeRun(index.index, places, run, run.pack(), sizes, entries)
 
 
 def _count_there(docs: Iterable[TextDoc]) -> int:
