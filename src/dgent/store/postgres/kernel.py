@@ -196,6 +196,10 @@ class PostgresKernel(VectorWrites, PostgresReading):
         self.changes.records += records
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
+        entries = list(entries)
+        unknown = {record_key for *_, record_key in entries if record_key not in self.ids}
+        if unknown:
+            self.rows(list(unknown), False)  # which meets them
         self.changes.removed += with_ids(entries, self.ids)
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
