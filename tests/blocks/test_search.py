@@ -321,16 +321,64 @@ async def titles(u: dgent.Universe, words: str) -> list[Title]:
     return await find_titles(u, [hit.datum for hit in await u.search(words)])
 
 
-async def test_looking_back_is_not_disturbed(u: dgent.Universe, scout: Library) -> None:
+@pytest.mark.parametrize("commits", [0, 1, 500])
+async def test_blocks_are_found_as_they_were(
+    u: dgent.Universe, scout: Library, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Whether the feed says what changed since, or only the times of versions do."""
+    monkeypatch.setattr("dgent.blocks.context.texts.LOOK_BACK", commits)
     block = await scout.create("notes", text="kettle")
+    other = await scout.create("other", text="an unchanged kettle")
+    gone = await scout.create("gone", text="a kettle that leaks")
     await u.remember({"kept": True}, id="kept")
-    await scout.search("kettle")
+    before = await u.seq()
+    if commits:
+        await scout.search("kettle")
+    await block.append(" boils")
+    await scout.delete("gone")
+    middle = await u.seq()
+    await block.replace("kettle", "pot")
+    await scout.create("late", text="a late kettle")
+    await scout.rename("other", "another")
+    await scout.search("boils")
+
+    async def find(words: str, as_of: int) -> set[str]:
+        hits = await u.search(words, as_of=as_of)
+        assert len(hits) == len({hit.id for hit in hits})
+        return {hit.id for hit in hits}
+
+    assert await find("kettle", before) == {text_id(each.id) for each in (block, other, gone)}
+    assert await find("boils", before) == set()
+    assert await find("kettle", middle) == {text_id(each.id) for each in (block, other)}
+    assert await find("boils", middle) == {text_id(block.id)}
+    assert await find("other", middle) == {text_id(other.id)}
+    assert await find("another", middle) == await find("kettle", 0) == set()
+    assert await find("boils", await u.seq()) == {text_id(block.id)}
+    assert text_id(block.id) not in await find("kettle", await u.seq())
+    assert "kept" in [each.id for each in await u.query(dgent.Query(limit=None), as_of=before, raw=True)]
+    hits = await u.search("kettle", as_of=middle)
+    assert {hit.datum.data["text"] for hit in hits} == {"kettle boils", "an unchanged kettle"}
+
+
+async def test_what_was_redacted_is_not_found_as_it_was(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="the kettle")
+    await block.append(" is secret")
+    then = await u.seq()
+    await block.replace(" is secret", " boils")
+    assert [hit.id for hit in await u.search("secret", as_of=then)] == [text_id(block.id)]
+    await block.redact(2)
+    for as_of in (then - 1, then, then + 1, await u.seq()):
+        hits = await u.search("secret kettle", as_of=as_of)
+        assert all("secret" not in hit.datum.data["text"] for hit in hits)
+
+
+async def test_others_blocks_are_not_found_as_they_were(u: dgent.Universe, scout: Library) -> None:
+    block = await scout.create("notes", text="kettle")
     before = await u.seq()
     await block.append(" boils")
-    await scout.search("boils")
-    assert "kept" in [each.id for each in await u.query(dgent.Query(limit=None), as_of=before, raw=True)]
-    assert [hit.id for hit in await u.search("kettle", as_of=before)] == []
-    assert [hit.id for hit in await u.search("kettle", as_of=await u.seq())] == [text_id(block.id)]
+    for name, seen in (("scribe", set()), ("scout", {text_id(block.id)})):
+        handle = u.acting(Principal(name, "friend"))
+        assert {hit.id for hit in await handle.search("kettle", as_of=before)} == seen
 
 
 async def test_a_transaction_finds_blocks_as_they_are(u: dgent.Universe, scout: Library) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import dgent
 from dgent import Schema
+from dgent.store.engine import prune
 from dgent.store.upkeep import upkeep_of
 from tests.embedding.embedders import Watched
 from tests.fault.nursery import Nursery
@@ -69,6 +70,21 @@ async def test_killed_while_another_model_embeds_all_again(
     await check(shared_url, "first", COUNT)
     embed_until_killed(nursery, shared_url, step, at, "second")
     await check(shared_url, "second", COUNT)
+
+
+async def test_a_model_comes_back_while_its_vectors_are_dropped(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index is dropped in steps; what is left of it is not taken for that of the model that is back."""
+    monkeypatch.setattr(prune, "STALE_BATCH", 9)
+    await write(shared_url)
+    for model in ("first", "second", "first", "second", "first"):
+        await check(shared_url, model, COUNT)
+        async with dgent.open(shared_url) as u:
+            u.register(NOTE)
+            for _ in range(3):
+                await u.backend.fill("note", u.contracts)
+    await check(shared_url, "first", COUNT)
 
 
 async def test_eight_processes_write_embed_and_search(shared_url: str, nursery: Nursery) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,8 +17,9 @@ from dgent import Datum, Query, Schema
 from dgent.search.score import encode_length, idf, norms, saturate
 from dgent.search.wanted import Wanted
 from dgent.search.words import count_words
-from dgent.store.engine import fold
+from dgent.store.engine import fold, prune
 from dgent.store.engine import search as engine_search
+from dgent.store.engine.text import TextIndex
 from dgent.store.upkeep import upkeep_of
 from tests.search.jobs import SMALL_FOLDS
 from tests.soak import times
@@ -244,6 +246,42 @@ async def test_damage_is_named_and_mended(
         assert await search(u, ["word0"]) == expected(records, ["word0"])
         found = await upkeep_of(u.backend).inspect(deep=True)
         assert not [each for each in found if each.level == "problem"]
+
+
+async def test_what_takes_long_is_done_before_a_write(
+    u: dgent.Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else can write meanwhile, so texts are split and runs are read before."""
+    shrink(monkeypatch)
+    writing: list[bool] = []
+    work: list[str] = []
+    step = prune.fill_step
+
+    def fill_step(*args: Any) -> bool:
+        writing.append(True)
+        try:
+            return step(*args)
+        finally:
+            writing.pop()
+
+    def watch(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any) -> Any:
+            work.append(f"{name} in a write" if writing else name)
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, call)
+
+    monkeypatch.setattr(prune, "fill_step", fill_step)
+    watch(TextIndex, "words")
+    watch(TextIndex, "runs")
+    u.register(NOTE)
+    await u.schemas()
+    for turn in range(2):
+        await u.put_many([note(f"n{n}", "note", random.Random(n + turn)) for n in range(60)])
+        await fold_all(u)
+    assert set(work) == {"words", "runs"}
 
 
 async def test_records_older_than_the_declaration_are_found_at_once(u: dgent.Universe) -> None:

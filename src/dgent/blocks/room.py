@@ -72,6 +72,14 @@ class BlockRoom(Room):
 
         return await refresh_texts(universe, since)
 
+    async def find_texts_at(self, universe: Universe, seq: int) -> Mapping[str, Datum | None]:
+        """Return the texts of blocks as of an earlier commit."""
+        if not await universe.query(schema="block.block", limit=1, raw=True, as_of=seq):
+            return {}
+        from dgent.blocks.context.texts import find_texts_at
+
+        return await find_texts_at(universe, seq)
+
     async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
         """Return blocks by label and owner, and entries of the archive by their agent."""
         return [_title(each) for each in found]

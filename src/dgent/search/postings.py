@@ -3,7 +3,9 @@
 A page holds records in the order of their keys, at most PAGE bytes, in columns that are read without a loop:
 the lowest bytes of the keys, counted from the first, then the next ones as far as they are needed, the
 lengths, the neighbours and the counts. Its first byte says how many bytes of a key there are. Counts take
-half a byte each, or one byte if one of them is above 15, which the first byte says, too.
+half a byte each, or one byte if one of them is above 15, which the first byte says, too. Where keys take two
+bytes and are close together, the second ones are stored as how many there are of each: their number less
+one, then a byte for each from 0 on.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
-from operator import lt
+from operator import lt, mul
 from typing import NamedTuple
 
 from dgent.errors import Corrupt
@@ -24,11 +26,14 @@ _LANE = 4  # bytes of a key at most, counted from the first one
 _SPAN = 1 << 8 * _LANE
 _SWAPPED = sys.byteorder == "big"
 _WIDE = 8  # in the first byte: counts take a byte each
+_STEPS = 16  # in the first byte: the second bytes of keys are counted
+_MOST_STEPPED = 255  # records of such a page, so that none of these counts is above a byte
 _HALF = 15  # the highest count that takes half a byte
 _LOW = bytes(value & _HALF for value in range(256))
 _HIGH = bytes(value >> 4 for value in range(256))
 _RAISED = bytes((value << 4) & 255 for value in range(256))
 _SMALL = bytes(range(_HALF + 1))
+_SINGLE = [bytes((value,)) for value in range(256)]
 
 Posting = tuple[int, int, int]
 """The count of a word in a record, its length byte, and the neighbours of the word."""
@@ -110,7 +115,12 @@ def pack(page: Postings) -> tuple[int, bytes]:
     columns = [raw[place::_LANE] for place in range(width)]
     wide = _is_wide(page.counts)
     counts = page.counts if wide else _narrow(page.counts)
-    return first, b"".join((bytes((width | wide,)), *columns, page.sizes, page.near, counts))
+    head = width | wide
+    if width == 2 and columns[1][-1] + 2 < len(columns[1]) <= _MOST_STEPPED:
+        head |= _STEPS
+        last = columns[1][-1]
+        columns = [bytes((last, *map(columns[1].count, range(last + 1)))), columns[0]]
+    return first, b"".join((bytes((head,)), *columns, page.sizes, page.near, counts))
 
 
 def _width(span: int) -> int:
@@ -138,15 +148,39 @@ def _widen(halves: bytes, count: int) -> bytes:
     return bytes(counts[:count])
 
 
-def _measure(raw: bytes) -> tuple[int, int, int]:
-    """Return how many bytes of keys a page has, how many records, and whether its counts are whole bytes."""
-    width, wide, body = raw[0] & ~_WIDE if raw else _LANE + 1, raw[0] & _WIDE if raw else 0, len(raw) - 1
+def _measure(raw: bytes) -> tuple[int, int, int, int]:
+    """Return how many bytes of each key follow in columns, how many records, and where the columns begin.
+
+    The last one says whether counts are whole bytes.
+    """
+    head = raw[0] if raw else _LANE + 1
+    width, wide, start = head & ~(_WIDE | _STEPS), head & _WIDE, 1
+    if head & _STEPS:
+        start = raw[1] + 3 if len(raw) > 1 and width == 2 else len(raw) + 1
+        width = 1
+    body = len(raw) - start
     count = body // (width + 3) if wide else 2 * body // (2 * width + 5)
     taken = count * (width + 3) if wide else count * (width + 2) + (count + 1) // 2
-    if taken != body or not count or width > _LANE or (count > 1 and not width):
+    if (
+        taken != body
+        or count < 1
+        or width > _LANE
+        or (count > 1 and not width)
+        or (start > 1 and sum(raw[2:start]) != count)
+    ):
         hint = "`dgent doctor --deep --fix` builds it again"
         raise Corrupt("a page of the text index is damaged", hint=hint)
-    return width, count, wide
+    return width, count, start, wide
+
+
+def _read_lanes(raw: bytes, width: int, count: int, start: int) -> bytearray:
+    """Return the keys of a page, counted from the first one, in four bytes each."""
+    lanes = bytearray(_LANE * count)
+    for place in range(width):
+        lanes[place::_LANE] = raw[start + place * count : start + (place + 1) * count]
+    if start > 1:
+        lanes[1::_LANE] = b"".join(map(mul, _SINGLE, raw[2:start]))
+    return lanes
 
 
 def unpack(first: int, raw: bytes) -> Postings:
@@ -162,10 +196,8 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
     sizes: list[bytes] = []
     near: list[bytes] = []
     for first, raw in pages:
-        width, count, wide = _measure(raw)
-        lanes = bytearray(_LANE * count)
-        for place in range(width):
-            lanes[place::_LANE] = raw[place * count + 1 : (place + 1) * count + 1]
+        width, count, start, wide = _measure(raw)
+        lanes = _read_lanes(raw, width, count, start)
         if first + int.from_bytes(lanes[-_LANE:], "little") < _SPAN:
             # As one number: this adds to all of them at once.
             together = int.from_bytes(lanes, "little") + first * _repeat(count)
@@ -174,7 +206,7 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
             found += _integers(keys)
             found += [first + offset for offset in _integers([lanes])]
             keys = []
-        at = width * count + 1
+        at = start + width * count
         sizes.append(raw[at : at + count])
         near.append(raw[at + count : at + 2 * count])
         counts.append(raw[at + 2 * count :] if wide else _widen(raw[at + 2 * count :], count))
@@ -190,7 +222,7 @@ def _integers(raw: Iterable[bytes | bytearray]) -> list[int]:
     return found.tolist()
 
 
-@lru_cache(maxsize=PAGE // 4)
+@lru_cache(maxsize=PAGE // 3)
 def _repeat(count: int) -> int:
     """Return a number that has 1 in each of its groups of 32 bits."""
     return int.from_bytes(b"\1\0\0\0" * count, "little")
@@ -198,8 +230,11 @@ def _repeat(count: int) -> int:
 
 def may_have(first: int, raw: bytes, key: int) -> bool:
     """Return whether a page has a record; quicker than reading the page."""
-    width, count, _ = _measure(raw)
+    width, count, start, _ = _measure(raw)
     offset = key - first
+    if start > 1:
+        lanes = _read_lanes(raw, width, count, start)
+        return 0 <= offset < _SPAN and offset in _integers((lanes,))
     if offset <= 0 or _width(offset) > width:
         return offset == 0
     wanted = offset.to_bytes(width, "little")
@@ -253,6 +288,12 @@ def extend(page: Postings | None, added: Postings) -> list[Postings]:
 def _end_of_page(found: Postings, start: int) -> int:
     """Return where a page ends that begins at a place: the closer the keys are, the more fit in."""
     keys = found.keys
+    end = min(start + _MOST_STEPPED, len(keys))
+    steps = (keys[end - 1] - keys[start] >> 8) + 2
+    room = PAGE - steps
+    fit = room // 4 if _is_wide(found.counts[start:end]) else 2 * room // 7
+    if steps <= 257 and fit > 2 * PAGE // 9:
+        return min(start + fit, end)
     for width in range(2, _LANE + 1):
         end = min(start + 2 * PAGE // (2 * width + 5), len(keys))
         if _is_wide(found.counts[start:end]):

@@ -47,10 +47,19 @@ class _Word(NamedTuple):
     found: Sequence[Postings]
     rarity: float
     most: float  # no record gets more for this word
+    near: int  # the neighbours that it must have
 
     @property
     def records(self) -> int:
         return sum(len(some.keys) for some in self.found)
+
+    @property
+    def fitting(self) -> Iterator[int]:
+        """The records in which it has its neighbours."""
+        if not self.near:
+            return chain.from_iterable(some.keys for some in self.found)
+        having = _having(self.near)
+        return chain.from_iterable(compress(some.keys, some.near.translate(having)) for some in self.found)
 
 
 class Ranking:
@@ -78,12 +87,8 @@ class Ranking:
 
     def _weigh(self, place: int, found: Sequence[Postings], total: int, near: int) -> _Word:
         rarity = idf(total, sum(len(some.keys) for some in found))
-        if near:
-            having = _having(near)
-            chosen = (some.select(some.near.translate(having)) for some in found)
-            found = [some for some in chosen if some.keys]
         best = (saturate(_find_most(some.counts), self._norm[_find_least(some.sizes)]) for some in found)
-        return _Word(place, found, rarity, rarity * max(best, default=0.0))
+        return _Word(place, found, rarity, rarity * max(best, default=0.0), near)
 
     def find_best(self, few: int) -> list[Ranked]:
         """Return the best records, at most so many; those of the same score newest first."""
@@ -115,9 +120,9 @@ class Ranking:
     def _candidates(self) -> dict[int, int]:
         """The signatures of the records that have all required words."""
         rarest, *others = sorted(self._required, key=lambda word: word.records)
-        having = set(chain.from_iterable(some.keys for some in rarest.found))
+        having = set(rarest.fitting)
         for word in others:
-            having.intersection_update(chain.from_iterable(some.keys for some in word.found))
+            having.intersection_update(word.fitting)
         return _complete(having, self._words.values())
 
     def _find_by_rarest(self, words: Sequence[_Word], few: int) -> tuple[list[Ranked], float]:

@@ -135,6 +135,13 @@ class Room(Protocol):
         """
         return {}
 
+    async def find_texts_at(self, universe: Universe, seq: int) -> Mapping[str, Datum | None]:
+        """Return records that are only there for searches as they would have been at an earlier commit.
+
+        Those that are stored are up to date; where they are of that moment, they need not be returned.
+        """
+        return {}
+
     async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
         """Return what some records of the room are to a user."""
         ...

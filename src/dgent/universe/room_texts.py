@@ -69,6 +69,14 @@ class RoomTexts:
                 found |= await self._prepare(universe, builds, name, now)
         return found
 
+    async def find_at(self, universe: Universe, schemas: Collection[str] | None, seq: int) -> OwnVersions:
+        """Return texts of rooms as of an earlier commit, once rooms are ready for a search."""
+        found: dict[str, Datum | None] = {}
+        for name in _rooms_of(schemas):
+            room = load_room(name)
+            found |= await room.find_texts_at(self._handle(universe, name, room), seq)
+        return found
+
     async def _prepare(
         self, universe: Universe, builds: IndexBuilds, name: str, now: tuple[bytes, int] | None
     ) -> OwnVersions:

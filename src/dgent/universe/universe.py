@@ -609,7 +609,10 @@ class Universe:
         """Search with the texts of rooms up to date; at once if nothing was committed since they were."""
         source, texts, unlimited = self._source(partial), self._room_texts, self._unlimited()
         if search_.as_of is not None:
-            return await search_both(self._embedding, source, search_, mode)
+            own = await self.refresh_texts(schemas)
+            if self.degraded is None:
+                own = {**own, **await texts.find_at(unlimited, schemas, search_.as_of)}
+            return await search_both(self._embedding, source, search_._replace(own=own), mode)
         steady = texts.steady_seq(unlimited, schemas) if self._embedding is None else None
         if steady is not None:
             found = await search_both(None, source, search_, mode)

@@ -8,14 +8,18 @@ others again, and stores them where nothing came in between. What it cannot stor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from dgent.blocks.access.actor import Header
 from dgent.blocks.context import bulk
 from dgent.blocks.context.bulk import RenderedBlock
 from dgent.blocks.document.fulltext import fulltext
+from dgent.blocks.document.shape import load_shape
+from dgent.blocks.errors import TemplateError
+from dgent.blocks.history.log import VersionLog
 from dgent.blocks.record import BLOCK, TEXT, VERSION, TextRecord, redaction_id, text_id
-from dgent.errors import Conflict, HistoryGone, StorageError
+from dgent.errors import Conflict, Corrupt, HistoryGone, NotFound, StorageError
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -45,7 +49,7 @@ async def refresh_texts(universe: Universe, since: int | None) -> dict[str, Datu
     touched = None if since is None else await _find_touched(universe, since)
     if touched is not None and not touched:
         return {}
-    headers, texts = await _read(universe, touched)
+    headers, texts = await _read(universe, None if touched is None else list(touched))
     left: dict[str, Datum | None] = {}
     stale = [headers[id] for id in await _find_stale(universe, headers, texts)]
     for start in range(0, len(stale), AT_ONCE):
@@ -56,8 +60,55 @@ async def refresh_texts(universe: Universe, since: int | None) -> dict[str, Datu
     return left
 
 
-async def _find_touched(universe: Universe, since: int) -> list[str] | None:
-    """Return the blocks that changed since a commit; None if that cannot be told, or was long ago."""
+async def find_texts_at(universe: Universe, seq: int) -> dict[str, Datum | None]:
+    """Return the texts of blocks as of an earlier commit, where the stored ones are of another moment.
+
+    They must be up to date. None stands for a block that was not there, or cannot be read as it was.
+    """
+    touched = await _find_touched(universe, seq)
+    headers = await universe.query(Query(schema=BLOCK.name, limit=None, content=False), as_of=seq)
+    there = {each.id: each for each in headers if _is_active(each)}
+    _, texts = await _read(universe, None)
+    found: dict[str, Datum | None] = {text.id: None for id, text in texts.items() if id not in there}
+    for id, header in there.items():
+        text = texts.get(id)
+        if text is None or touched is None or id in touched:
+            newer = None if touched is None else touched.get(id)
+            found[text_id(id)] = await _make_text_at(universe, header, seq, newer)
+        elif (text.seq or 0) > seq:  # stored later than it was written
+            found[text.id] = text
+    return found
+
+
+async def _make_text_at(universe: Universe, header: Header, seq: int, newer: int | None) -> Datum | None:
+    """Make the text of a block as of an earlier commit; None if that version can no longer be read.
+
+    `newer` is the first version that came later, 0 if there is none; None if only their times can tell.
+    """
+    log = VersionLog(universe, header.id)
+    try:
+        versions = await log.versions()
+        if newer is None:
+            (commit,) = await universe.changes(seq - 1, limit=1)
+            # A merged version has its original time: only its place in the order counts.
+            versions = list(takewhile(lambda each: each.at <= commit.at, versions))
+        elif newer:
+            versions = [each for each in versions if each.number < newer]
+        if not versions:
+            return None
+        shape = load_shape(header.value.document, header.value.shape)
+        text = fulltext(shape, await log.at(versions[-1].number), header.value.limit)
+    except (NotFound, Corrupt, HistoryGone, TemplateError):
+        return None
+    now = RenderedBlock(header.rev, versions[-1].number, text, frozenset(), frontiers=versions[-1].frontiers)
+    return _make_datum(universe, header, now)
+
+
+async def _find_touched(universe: Universe, since: int) -> dict[str, int] | None:
+    """Return the blocks that changed since a commit, each with its first new version, or 0.
+
+    None if that cannot be told, or was long ago.
+    """
     try:
         changes = await universe.changes(since, limit=LOOK_BACK + 1)
     except HistoryGone:
@@ -65,8 +116,16 @@ async def _find_touched(universe: Universe, since: int) -> list[str] | None:
     items = [item for change in changes for item in change.items]
     if len(changes) > LOOK_BACK or any(item.id is None for item in items):
         return None
-    ids = (str(item.id) for item in items if item.schema in (BLOCK.name, VERSION.name))
-    return list(dict.fromkeys(id.partition("/")[0] for id in ids))
+    touched: dict[str, int] = {}
+    for item in items:
+        block, _, version = str(item.id).partition("/u/")
+        if item.schema == BLOCK.name:
+            touched.setdefault(block, 0)
+        elif item.schema == VERSION.name:
+            first = touched.setdefault(block.partition("/")[0], 0)
+            if not first and item.op == "put" and item.rev == 1:
+                touched[block] = int(version)
+    return touched
 
 
 async def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
@@ -45,7 +46,7 @@ from dgent.store.backend import (
     View,
     WaitingVector,
 )
-from dgent.store.engine import history, prune, read, search, text, vector_fold, vector_search
+from dgent.store.engine import fold, history, prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
@@ -116,6 +117,15 @@ class KernelBackend(ABC):
     def _words(self) -> search.Kept:
         """The words of versions that wait for a text index, from one search to the next."""
         return {}
+
+    @cached_property
+    def _folding(self) -> fold.Prepared:
+        """The part of the next steps of folding that is worked out, from one step to the next."""
+        return fold.Prepared()
+
+    @cached_property
+    def _filling(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     @cached_property
     def _vectors(self) -> VectorCache:
@@ -430,7 +440,10 @@ class KernelBackend(ABC):
         """Index one batch of old records; False when nothing is left to do."""
         if schema != "":  # records without one have an index of texts, too
             ids_.check_name(schema, "schema")
-        return await self._write(lambda ledger: prune.fill_step(ledger, schema, view))
+        prepared = self._folding
+        async with self._filling:  # or several would prepare the same step
+            await self._read(lambda reading: prune.prepare_fill(reading, schema, view, prepared))
+            return await self._write(lambda ledger: prune.fill_step(ledger, schema, view, prepared))
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""

@@ -354,6 +354,9 @@ def derived_indexes(state: SchemaState) -> list[IndexName]:
     return texts if state.vector is None else [*texts, vector_index(state)]
 
 
+_DROPPED = " dropped "
+
+
 def is_derived(name: IndexName) -> bool:
     """Return whether the entries of an index are versions that wait, which do not follow from the rows."""
     return name.path.startswith((TEXT, VECTOR))
@@ -380,6 +383,15 @@ def is_declared(state: SchemaState, name: IndexName) -> bool:
     if is_derived(name):
         return name in derived_indexes(state)
     return any(name == field_index(state, path) for path in state.paths)
+
+
+def name_dropped(name: IndexName, index: int) -> IndexName:
+    """Return the name of an index of texts or vectors while it is dropped in steps.
+
+    If it were declared again meanwhile, it would lack what is dropped already; under its name another begins.
+    """
+    path, _, _ = name.path.partition(_DROPPED)
+    return name._replace(path=f"{path}{_DROPPED}{index}")
 
 
 def is_unsettled(state: SchemaState, name: IndexName) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
 
 import msgspec
 
@@ -170,8 +169,6 @@ class Ledger:
         self._templates: dict[tuple[str, str], Template] = {}
         self._generation = -1
         self._appender = Appender(self)
-        self.runs: dict[bytes, Any] = {}  # of text indexes, by their bytes, as far as they were made here
-        self.merges: dict[Any, Any] = {}  # of runs of text indexes, worked out once for all their steps
 
     # -- a commit -------------------------------------------------------------------------
 

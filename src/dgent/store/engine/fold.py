@@ -1,7 +1,8 @@
 """Bring text indexes up to date: waiting versions become runs, runs are merged into the pages of words.
 
 Each step is a short write of its own, and works out from the store what is next. So any process can go on
-where another stopped, and several do the same work once.
+where another stopped, and several do the same work once. What takes long is done before, in a read: texts are
+split into words, and the runs of a merge are read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -27,6 +28,7 @@ from dgent.store.engine.catalog import (
     T_MIN,
     TEXT,
     Entry,
+    Position,
     SchemaState,
     find_waiting_entry,
     renew_texts,
@@ -41,92 +43,173 @@ from dgent.store.engine.text import (
     TextIndex,
     TextStats,
     WaitingRecord,
+    find_places,
     find_waiting,
     open_index,
+    read_waiting,
     run_name,
 )
+from dgent.system.collector import LARGE, pause
 
 if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger
 
 RUN_RECORDS = 128  # so many records become a run in one write
-RUN_WORDS = 50_000  # or fewer whose texts have so many words
+RUN_WORDS = 20_000  # or fewer whose texts have so many words
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
 MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
 MERGE_BYTES = 16_000_000  # or those that have so many bytes
 READ_RUNS = 8  # so many runs are read in one step of a merge
 PLAN_RECORDS = 128  # of so many changed records it is worked out in one step which words they lose
-MERGE_WORDS = 400  # the pages of so many words are changed in one write
-MERGE_POSTINGS = 10_000  # or those that so many records are added to
-DOCS = 2_000  # so many records are noted in one write as being in the pages
-STALE_BATCH = 20_000
+MERGE_WORDS = 300  # the pages of so many words are changed in one write
+MERGE_POSTINGS = 6_000  # or those that so many records are added to
+DOCS = 1_000  # so many records are noted in one write as being in the pages
+DROP_RUNS = 16  # so many runs that are merged are dropped in one write
+ALL = 2**62
 
 END = "\U0010ffff"  # after all words: what follows says of how many records the merge is noted
 
 _words = msgspec.msgpack.Decoder(list[str])
 
 
-def fold_step(ledger: Ledger, state: SchemaState, view: View) -> bool:
+class _MadeRun(NamedTuple):
+    """A run before it is written: where its records waited, and their keys, revs and lengths."""
+
+    of_index: int
+    places: Sequence[Position]
+    run: Run
+    raw: bytes
+    sizes: list[tuple[int, int, int]]
+    entries: list[Entry]
+
+
+class Prepared:
+    """The part of folding that is worked out before a write; the work of others may make it useless."""
+
+    def __init__(self) -> None:
+        self.run: _MadeRun | None = None
+        self.runs: dict[
+            bytes, Run
+        ] = {}  # that are not merged yet, by their bytes, as far as they were made here
+        self.merges: dict[
+            tuple[int, int, int], _Merge
+        ] = {}  # by index, last run, and how often some were erased
+
+
+def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Prepared) -> None:
+    """Work out before a write what the next step for a text index needs."""
+    index = open_index(reading, state)
+    if index is None:
+        return
+    stats = index.stats()
+    if _name_merge(index, stats) not in prepared.merges:
+        prepared.merges = {}  # not where one ends: to free it takes longer than a write may
+    if stats.merging:
+        prepared.runs = {}
+    places = find_places(reading, index.index, RUN_RECORDS)
+    waiting = _choose_waiting(reading, index, stats, view, prepared, places)
+    with pause(LARGE):
+        prepared.run = _make_run(index, places, waiting, view) if waiting else None
+        if waiting == {}:
+            _prepare_merge(reading, index, stats, view, prepared)
+
+
+def fold_step(ledger: Ledger, state: SchemaState, view: View, prepared: Prepared) -> bool:
     """Do one step for a text index; False when nothing is left that is worth one."""
     index = open_index(ledger.kernel, state)
     if index is None:
         return False
     stats = index.stats()
-    if not stats.merging and not _has_many_runs(ledger, stats):
-        waiting = find_waiting(ledger.kernel, index.index, RUN_RECORDS)
-        if not state.is_known_to(view):
-            # What the texts of other versions are, a program says that knows the schema.
-            own = state.index_version
-            waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
-        if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else RUN_RECORDS):
-            ledger.runs |= [write_run(ledger.kernel, index, stats, waiting, view)]
-            return True
-        if len(stats.runs) < MERGE_RUNS:
-            return False
-    _merge_step(ledger, index, stats, view)
-    return True
+    with pause(LARGE):
+        return _do_step(ledger.kernel, index, stats, view, prepared)
 
 
-def _has_many_runs(ledger: Ledger, stats: TextStats) -> bool:
+def _do_step(kernel: Writing, index: TextIndex, stats: TextStats, view: View, prepared: Prepared) -> bool:
+    places = find_places(kernel, index.index, RUN_RECORDS)
+    made, prepared.run = prepared.run, None
+    if made is not None:
+        # If others were quicker, what is next now is worked out before the next write. A version that was
+        # replaced meanwhile may be written: the newer one waits, and counts.
+        if (made.of_index, made.places) == (index.index, places) and not stats.merging:
+            write_run(kernel, index, stats, made, prepared)
+        return True
+    waiting = _choose_waiting(kernel, index, stats, view, prepared, places)
+    if waiting:
+        write_run(kernel, index, stats, _make_run(index, places, waiting, view), prepared)
+    elif waiting is not None:
+        _merge_step(kernel, index, stats, _prepare_merge(kernel, index, stats, view, prepared), prepared)
+    return waiting is not None
+
+
+def _choose_waiting(
+    reading: Reading,
+    index: TextIndex,
+    stats: TextStats,
+    view: View,
+    prepared: Prepared,
+    places: Sequence[Position],
+) -> dict[int, WaitingRecord] | None:
+    """Return the records to write as a run next; none of them to merge runs, None to do nothing."""
+    if stats.merging or _has_many_runs(prepared, stats):
+        return {}
+    waiting = read_waiting(reading, places)
+    if not index.state.is_known_to(view):
+        # What the texts of other versions are, a program says that knows the schema.
+        own = index.state.index_version
+        waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
+    if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else RUN_RECORDS):
+        return waiting
+    return None if len(stats.runs) < MERGE_RUNS else {}
+
+
+def _has_many_runs(prepared: Prepared, stats: TextStats) -> bool:
     """Check whether runs are to be merged even though more will follow."""
-    return len(stats.runs) >= MERGE_LATER or sum(map(len, ledger.runs)) >= MERGE_BYTES
+    return len(stats.runs) >= MERGE_LATER or sum(map(len, prepared.runs)) >= MERGE_BYTES
 
 
 # -- runs ---------------------------------------------------------------------------------
 
 
 def write_run(
-    kernel: Writing, index: TextIndex, stats: TextStats, waiting: Mapping[int, WaitingRecord], view: View
-) -> tuple[bytes, Run]:
-    """Write the versions of some records as a run, so that they wait no longer; return the run."""
-    known = kernel.text_docs(index.index, waiting)
-    records: list[tuple[int, int, Words | None]] = []
+    kernel: Writing, index: TextIndex, stats: TextStats, made: _MadeRun, prepared: Prepared
+) -> None:
+    """Write the versions of some records as a run, so that they wait no longer."""
+    known = kernel.text_docs(index.index, [record_key for record_key, _, _ in made.sizes])
     docs: list[tuple[int, int, TextDoc]] = []
-    entries: list[Entry] = []
     size = stats.size
+    for record_key, rev, length in made.sizes:
+        old = known.get(record_key, TextDoc(0, 0, 0, None))
+        docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
+        size += length - old.size
+    count = stats.records - _count_there(known.values()) + _count_there(doc for _, _, doc in docs)
+    number = stats.last_run + 1
+    kernel.put_text_pages([(index.index, run_name(number), 0, made.raw)])
+    kernel.put_text_docs(docs)
+    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number))
+    kernel.remove_entries(made.entries)
+    prepared.runs[made.raw] = made.run
+
+
+def _make_run(
+    index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
+) -> _MadeRun:
+    """Make a run of records that wait, or of the first of them if their texts are long."""
+    records: list[tuple[int, int, Words | None]] = []
+    sizes: list[tuple[int, int, int]] = []
+    entries: list[Entry] = []
     left = RUN_WORDS
     for record_key, (row, keys) in waiting.items():
         if left < 0:
             break
         words = index.words(row, view)
         left -= 0 if words is None else max(words.size, len(words.codes))
-        old = known.get(record_key, TextDoc(0, 0, 0, None))
         rev, length = (0, 0) if words is None else (row.rev, words.size)
         records.append((record_key, rev, words))
-        docs.append((index.index, record_key, old._replace(rev=rev, size=length)))
-        size += length - old.size
+        sizes.append((record_key, rev, length))
         entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
-    before = (known[key] for _, key, _ in docs if key in known)
-    count = stats.records - _count_there(before) + _count_there(doc for _, _, doc in docs)
-    number = stats.last_run + 1
     run = make_run(records)
-    raw = run.pack()
-    kernel.put_text_pages([(index.index, run_name(number), 0, raw)])
-    kernel.put_text_docs(docs)
-    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number))
-    kernel.remove_entries(entries)
-    return raw, run
+    return _MadeRun(index.index, places, run, run.pack(), sizes, entries)
 
 
 def _count_there(docs: Iterable[TextDoc]) -> int:
@@ -141,102 +224,118 @@ def _write_stats(kernel: Writing, index: TextIndex, stats: TextStats) -> None:
 
 
 class _Merge:
-    """A merge of runs, worked out in steps: their words, and those that records lose in the pages."""
+    """A merge of runs: their words, and those that records lose in the pages."""
 
     def __init__(self, numbers: range) -> None:
         self.unread = numbers  # runs that are still to be read
         self.runs = RunSet()
         self.lost: dict[str, list[int]] = {}
+        self.unknown: set[int] = set()  # records of which nobody can tell what the pages have
         self._raws: dict[str, list[bytes]] = {}
+        self._begun: dict[str, list[str]] = {}  # words by their first character
+        self._sorted: set[str] = set()
 
-    def read(self, index: TextIndex, known: Mapping[bytes, Run]) -> None:
-        """Read the next runs."""
+    def work_out(self, reading: Reading, index: TextIndex, view: View, known: Mapping[bytes, Run]) -> None:
+        """Read all that it takes from the store."""
+        while self.unread:
+            self._read(index.runs(self.unread[:READ_RUNS], known))
+            self.unread = self.unread[READ_RUNS:]
+        while self.unplanned:
+            self._plan(reading, index, view)
+
+    def _read(self, runs: Iterable[Run]) -> None:
         raws = self._raws
-        for run in index.runs(self.unread[:READ_RUNS], known):
+        for run in runs:
             self.runs.add(run)
             for word, raw in run.words.items():
                 if word in raws:
                     raws[word].append(raw)
                 else:
                     raws[word] = [raw]
-        self.unread = self.unread[READ_RUNS:]
+                    self._begun.setdefault(word[:1], []).append(word)
 
     @cached_property
     def unplanned(self) -> list[int]:
         """Records of which it is not known yet what the pages have; of first versions there is nothing."""
         return [key for key, run in self.runs.newest.items() if run.revs[run.places[key]] != 1]
 
-    def plan(self, kernel: Writing, index: TextIndex, view: View) -> set[int]:
-        """Find out what some more records lose; return those of which nobody can tell."""
-        docs = kernel.text_docs(index.index, self.unplanned[:PLAN_RECORDS])
+    def _plan(self, reading: Reading, index: TextIndex, view: View) -> None:
+        """Find out what some more records lose."""
+        docs = reading.text_docs(index.index, self.unplanned[:PLAN_RECORDS])
         del self.unplanned[:PLAN_RECORDS]
-        unknown: set[int] = set()
         for key, doc in docs.items():
             run = self.runs.newest[key]
             if doc.page_rev in (0, run.revs[run.places[key]]):  # not in the pages, or noted as merged already
                 continue
-            words = _page_words(kernel, index, key, doc, view)
+            words = _page_words(reading, index, key, doc, view)
             if words is None:
-                unknown.add(key)
-            else:
-                for word in set(words).difference(run.by_record[key]):
-                    self.lost.setdefault(word, []).append(key)
-        return unknown
-
-    @cached_property
-    def _words(self) -> list[str]:
-        return sorted(self._raws.keys() | self.lost.keys())
+                self.unknown.add(key)
+                continue
+            for word in set(words).difference(run.by_record[key]):
+                if word not in self.lost and word not in self._raws:
+                    self._begun.setdefault(word[:1], []).append(word)
+                self.lost.setdefault(word, []).append(key)
 
     def next_words(self, done: str) -> Iterator[str]:
         """Yield the words to merge after the last one that was."""
-        return islice(self._words, bisect_right(self._words, done), None)
+        for first in sorted(first for first in self._begun if first >= done[:1]):
+            words = self._begun[first]
+            if first not in self._sorted:  # not all of them in one step
+                words.sort()
+                self._sorted.add(first)
+            yield from islice(words, bisect_right(words, done), None)
 
     def find(self, word: str) -> Postings:
         """Return the records that have a word."""
         return self.runs.unpack(word, self._raws.get(word, ()))
 
 
-def _merge_step(ledger: Ledger, index: TextIndex, stats: TextStats, view: View) -> None:
-    """Work out a merge of some runs, merge its next words into their pages, or end it after the last one."""
-    kernel = ledger.kernel
-    until = stats.merging or stats.last_run
-    name = index.index, until, stats.erased
-    merge = ledger.merges.get(name)
-    # One that was begun, and is not known here, is worked out at once: nobody may be there for the next step.
-    at_once = merge is None and bool(stats.merging)
+def _name_merge(index: TextIndex, stats: TextStats) -> tuple[int, int, int]:
+    """Return what tells a merge from all others: its index, its last run, and how often some were erased."""
+    return index.index, stats.merging or stats.last_run, stats.erased
+
+
+def _prepare_merge(
+    reading: Reading, index: TextIndex, stats: TextStats, view: View, prepared: Prepared
+) -> _Merge:
+    """Return the merge that is next, worked out once for all its steps."""
+    name = _name_merge(index, stats)
+    merge = prepared.merges.get(name)
     if merge is None:
-        merge = _Merge(range(stats.merged + 1, until + 1))
-        ledger.merges = {name: merge}
-        _write_stats(kernel, index, stats._replace(merging=until))
-    while merge.unread:
-        merge.read(index, ledger.runs)
-        if not merge.unread:
-            ledger.runs = {}
-        if not at_once:
-            return
-    unknown: set[int] = set()
-    while merge.unplanned:
-        unknown |= merge.plan(kernel, index, view)
-        if unknown and not (at_once and merge.unplanned):
-            # Not kept before they are gone from the pages: this write may yet be undone.
-            ledger.merges = {}
-            _forget_pages(kernel, index, unknown)
-            stats = stats._replace(merging=until, done="")
-            _write_stats(kernel, index, stats)
-            return
-        if not at_once:
-            return
-    done = stats.done if stats.done >= END else _merge_words(kernel, index.index, merge, stats.done)
-    if done < END:
-        _write_stats(kernel, index, stats._replace(merging=until, done=done))
+        merge = _Merge(range(stats.merged + 1, name[1] + 1))
+        merge.work_out(reading, index, view, prepared.runs)
+        prepared.merges = {name: merge}
+    return merge
+
+
+def _merge_step(
+    kernel: Writing, index: TextIndex, stats: TextStats, merge: _Merge, prepared: Prepared
+) -> None:
+    """Merge the next words of some runs into their pages, or end it after the last one."""
+    until = stats.merging or stats.last_run
+    stats = stats._replace(merging=until)
+    if merge.unknown:
+        # Not kept before they are gone from the pages: this write may yet be undone.
+        prepared.merges = {}
+        _forget_pages(kernel, index, merge.unknown)
+        _write_stats(kernel, index, stats._replace(done=""))
         return
-    noted = _note_merged(kernel, index, merge, int(done[1:] or 0))
+    if stats.done < END:
+        _write_stats(kernel, index, stats._replace(done=_merge_words(kernel, index.index, merge, stats.done)))
+        return
+    noted = int(stats.done[1:] or 0)
     if noted < len(merge.runs.newest):
-        _write_stats(kernel, index, stats._replace(merging=until, done=f"{END}{noted}"))
+        noted = _note_merged(kernel, index, merge, noted)
+        _write_stats(kernel, index, stats._replace(done=f"{END}{noted}"))
         return
-    kernel.drop_text_pages([(index.index, run_name(n), 0) for n in range(stats.merged + 1, until + 1)])
-    _write_stats(kernel, index, stats._replace(merged=until, merging=0, done=""))
-    ledger.merges = {}
+    # The oldest first: what a search finds of a record in a newer one counts.
+    merged = min(stats.merged + DROP_RUNS, until)
+    kernel.drop_text_pages([(index.index, run_name(n), 0) for n in range(stats.merged + 1, merged + 1)])
+    if merged < until:
+        _write_stats(kernel, index, stats._replace(merged=merged))
+    else:
+        _write_stats(kernel, index, stats._replace(merged=until, merging=0, done=""))
+        prepared.runs = {}
 
 
 def _merge_words(kernel: Writing, index: int, merge: _Merge, done: str) -> str:
@@ -495,7 +594,6 @@ def mend(ledger: Ledger, schema: str, wrong: set[int] | None) -> None:
 
 def drop_index(kernel: Writing, state: SchemaState) -> None:
     """Drop a text index, and have all records indexed again."""
-    while kernel.drop_indexes(state.number, lambda name: name != text_index(state), STALE_BATCH):
-        pass
+    kernel.drop_indexes(state.number, lambda name: name != text_index(state), ALL)
     left = state.ready - {TEXT}
     kernel.set_state(msgspec.structs.replace(renew_texts(state), ready=left, fill=(T_MIN, 0)))

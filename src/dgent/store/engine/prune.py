@@ -27,12 +27,12 @@ from dgent.store.engine.catalog import (
     text_index,
 )
 from dgent.store.engine.commit import Ledger
-from dgent.store.engine.kernel import FORGET, IndexScan, Logged, Writing
+from dgent.store.engine.kernel import FORGET, IndexScan, Logged, Reading, Writing
 from dgent.store.engine.owner import owner_of_schema
 from dgent.store.engine.row import Row, datum_of
 
-FILL_BATCH = 2000
-STALE_BATCH = 20_000
+FILL_BATCH = 500
+STALE_BATCH = 2_000
 LOG_BATCH = 10_000
 KEY_DAYS_US = 7 * 24 * 3600 * 1_000_000
 
@@ -169,7 +169,15 @@ def _first_kept(spans: list[tuple[int, int, int]], versions: int | None, after: 
 # -- indexing old records -----------------------------------------------------------------
 
 
-def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
+def prepare_fill(reading: Reading, schema: str, view: View, prepared: fold.Prepared) -> None:
+    """Work out before a write what the next step of `fill_step` needs, as far as that takes long."""
+    reading.refresh()
+    state = reading.state(schema)
+    if state is not None and state.fill is None and state.text and renew_texts(state) is state:
+        fold.prepare_step(reading, state, view, prepared)
+
+
+def fill_step(ledger: Ledger, schema: str, view: View, prepared: fold.Prepared) -> bool:
     """Index one batch of a schema's old records; False when nothing is left to do.
 
     Two processes may do this at once: each batch starts at the stored mark, and writing an entry twice
@@ -188,7 +196,7 @@ def fill_step(ledger: Ledger, schema: str, view: View) -> bool:
         return False
     if state.fill is not None:
         return _fill_batch(ledger, state, view)
-    if state.text and fold.fold_step(ledger, state, view):
+    if state.text and fold.fold_step(ledger, state, view, prepared):
         return True
     if state.vector and vector_fold.fold_step(ledger, state):
         return True

@@ -7,7 +7,7 @@ words. A search takes the newest it finds of a record: what waits, then the runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from dgent.store.engine.catalog import (
     TEXT,
     UNSTORED,
     IndexName,
+    Position,
     SchemaState,
     find_texts,
     high,
@@ -84,9 +85,27 @@ def find_waiting(
 
     `between` are the first and the last key to look at.
     """
-    found: dict[int, WaitingRecord] = {}
+    return read_waiting(reading, find_places(reading, index, limit, newest, between), content)
+
+
+def find_places(
+    reading: Reading,
+    index: int,
+    limit: int | None,
+    newest: bool = False,
+    between: tuple[bytes, bytes] = (b"", b"\xff" * 17),
+) -> Sequence[Position]:
+    """Return where versions wait to be indexed, as `find_waiting` finds them."""
     scan = IndexScan(index, low(between[0]), high(between[1]))
     (places,) = reading.positions([scan], newest, _ALL if limit is None else limit)
+    return places
+
+
+def read_waiting(
+    reading: Reading, places: Sequence[Position], content: bool = False
+) -> dict[int, WaitingRecord]:
+    """Return the records that wait at some places."""
+    found: dict[int, WaitingRecord] = {}
     keys = list({record_key for _, _, record_key in places})
     rows = {row.record_key: row for row in reading.rows(keys, content)} if keys else {}
     for key, _, record_key in places:

@@ -10,7 +10,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.store.engine.catalog import T_MIN, VECTOR, IndexName, SchemaState, high, low, vector_index
-from dgent.store.engine.fold import STALE_BATCH
+from dgent.store.engine.fold import ALL
 from dgent.store.engine.kernel import IndexScan, Reading, VectorDoc, VectorRow
 from dgent.store.engine.row import Row
 from dgent.store.engine.text import find_waiting
@@ -149,8 +149,7 @@ def mend(ledger: Ledger, schema: str, damage: VectorDamage) -> None:
         return
     if damage.whole:
         wanted = vector_index(state)
-        while kernel.drop_indexes(state.number, lambda name: name != wanted, STALE_BATCH):
-            pass
+        kernel.drop_indexes(state.number, lambda name: name != wanted, ALL)
         kernel.set_state(msgspec.structs.replace(state, ready=state.ready - {VECTOR}, fill=(T_MIN, 0)))
         return
     if damage.bits:

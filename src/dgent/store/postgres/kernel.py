@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from dgent.store.engine.catalog import Entry, IndexName, SchemaState, TailRecord
+from dgent.store.engine.catalog import Entry, IndexName, SchemaState, TailRecord, is_derived, name_dropped
 from dgent.store.engine.kernel import IndexScan, Logged, LogTip, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.postgres.batch import Changes, with_ids
@@ -20,6 +20,13 @@ from dgent.store.postgres.bridge import wait
 from dgent.store.postgres.read import Catalogs, PostgresReading, own_generation
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.vector import VectorWrites
+
+_DROPPED_BY = {
+    "entry": "ix, key, t, dk, id",
+    "page": "ix, word, first",
+    "doc": "ix, dk",
+    "vector": "ix, slot",
+}
 
 
 class PostgresKernel(VectorWrites, PostgresReading):
@@ -189,6 +196,10 @@ class PostgresKernel(VectorWrites, PostgresReading):
         self.changes.records += records
 
     def remove_entries(self, entries: Iterable[Entry]) -> None:
+        entries = list(entries)
+        unknown = {record_key for *_, record_key in entries if record_key not in self.ids}
+        if unknown:
+            self.rows(list(unknown), False)  # which meets them
         self.changes.removed += with_ids(entries, self.ids)
         if self.changes.removed:
             self.flush()  # before what is added later: one of these may come back
@@ -287,16 +298,20 @@ class PostgresKernel(VectorWrites, PostgresReading):
         for ix, *name in self._all(self.texts.indexes, schema):
             if keep(IndexName(*name)):
                 continue
-            left -= self._run(
-                f"DELETE FROM {u}.entry WHERE (ix, key, t, dk, id) IN"
-                f" (SELECT ix, key, t, dk, id FROM {u}.entry WHERE ix = $1 LIMIT $2)",
-                ix,
-                left,
-            )
-            if left <= 0:
-                return True
-            for table in ("page", "doc", "vector", "ix"):
-                self._run(f"DELETE FROM {u}.{table} WHERE ix = $1", ix)
+            dropped = name_dropped(IndexName(*name), ix)
+            if is_derived(dropped) and dropped != IndexName(*name):
+                self._run(f"UPDATE {u}.ix SET path = $1 WHERE ix = $2", dropped.path, ix)
+                self._reload()
+            for table, key in _DROPPED_BY.items():
+                left -= self._run(
+                    f"DELETE FROM {u}.{table} WHERE ({key}) IN"
+                    f" (SELECT {key} FROM {u}.{table} WHERE ix = $1 LIMIT $2)",
+                    ix,
+                    left,
+                )
+                if left <= 0:
+                    return True
+            self._run(f"DELETE FROM {u}.ix WHERE ix = $1", ix)
             self._reload()
         return False
 

@@ -11,7 +11,7 @@ import msgspec
 
 from dgent.errors import DgentError
 from dgent.store.backend import StoredView
-from dgent.store.engine import prune
+from dgent.store.engine import fold, prune
 from dgent.store.engine.catalog import SchemaState
 from dgent.store.engine.commit import Ledger
 from dgent.store.sqlite import format as storage
@@ -212,20 +212,20 @@ def _filling(backend: SQLiteBackend, state: SchemaState, mixed: bool) -> tuple[F
 
     async def fill() -> str | None:
         view = _Own(state)
-        while await backend._write(lambda ledger: _fill(ledger, state, view)):
+        while await backend._write(lambda ledger: _fill(ledger, state, view, backend._folding)):
             pass
         return "completed"
 
     return Finding("note", "indexes", message), fill
 
 
-def _fill(ledger: Ledger, state: SchemaState, view: _Own) -> bool:
+def _fill(ledger: Ledger, state: SchemaState, view: _Own, folding: fold.Prepared) -> bool:
     # Only as long as nobody declared another version meanwhile: this view knows no other.
     now = ledger.kernel.state(state.name)
     return (
         now is not None
         and now.index_version == state.index_version
-        and prune.fill_step(ledger, state.name, view)
+        and prune.fill_step(ledger, state.name, view, folding)
     )
 
 

@@ -20,6 +20,8 @@ from dgent.store.engine.catalog import (
     Position,
     SchemaState,
     TailRecord,
+    is_derived,
+    name_dropped,
 )
 from dgent.store.engine.kernel import (
     IndexScan,
@@ -52,8 +54,14 @@ _UPDATE = (
     " parent = ?, tags = ?, enc = ?, fk = ?, x = ?, data = ?, content = ? WHERE dk = ?"
 )
 _BURY = _INSERT.replace("INTO datum", "INTO past")
-_DROP_SOME = (
-    "DELETE FROM entry WHERE (ix, key, t, dk) IN (SELECT ix, key, t, dk FROM entry WHERE ix = ? LIMIT ?)"
+_DROP_SOME = tuple(
+    f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE ix = ? LIMIT ?)"
+    for table, key in (
+        ("entry", "ix, key, t, dk"),
+        ("page", "ix, word, first"),
+        ("doc", "ix, dk"),
+        ("vector", "place"),
+    )
 )
 _UNUSED = (
     "SELECT n, text FROM name WHERE n <> 0 AND n NOT IN (SELECT author FROM datum)"
@@ -593,12 +601,16 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         for ix, *name in names:
             if keep(IndexName(*name)):
                 continue
-            self._execute(_DROP_SOME, (ix, left))
-            left -= self.connection.changes()
-            if left <= 0:
-                return True
-            for table in ("page", "doc", "vector", "ix"):
-                self._execute(f"DELETE FROM {table} WHERE ix = ?", (ix,))
+            dropped = name_dropped(IndexName(*name), ix)
+            if is_derived(dropped) and dropped != IndexName(*name):
+                self._execute("UPDATE ix SET path = ? WHERE ix = ?", (dropped.path, ix))
+                self.reload_everywhere()
+            for sql in _DROP_SOME:
+                self._execute(sql, (ix, left))
+                left -= self.connection.changes()
+                if left <= 0:
+                    return True
+            self._execute("DELETE FROM ix WHERE ix = ?", (ix,))
             self._fresh_indexes = {made: n for made, n in self._fresh_indexes.items() if n != ix}
             self.reload_everywhere()
         return False
