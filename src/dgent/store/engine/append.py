@@ -59,11 +59,17 @@ class Appender:
 
     def put_together(self, group: Sequence[Prepared]) -> list[Committed] | None:
         """Run commits if all of them only add records of known schemas; else do nothing and return None."""
-        batch = _find_batch(group)
+        batch = _find_batch(group) if len(group) >= FEWEST or type(group[0].drafts) is Batch else None
         if batch is not None:
-            written = self._put_batch(group, batch)
-            if written is not None:
-                return written
+            commits = [prepared.commit for prepared in group]
+            placed = self.put_batch(commits, batch)
+            if placed is not None:
+                seqs, at = placed
+                by_record = seqs if len(seqs) > 1 else repeat(seqs[0])
+                written = [*map(_make_written, batch.ids, by_record, repeat(at))]
+                if len(group) == 1:
+                    return [Committed(seqs[0], tuple(written))]
+                return [*map(Committed, seqs, zip(written))]
         forms = (len(group) == 1 and self._find_form(group[0])) or self._find_forms(group)
         if forms is None:
             return None
@@ -173,27 +179,26 @@ class Appender:
         self._log(commit, seq, at, ops)
         return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
 
-    def _put_batch(self, group: Sequence[Prepared], batch: Batch) -> list[Committed] | None:
+    def put_batch(self, commits: Sequence[Commit], batch: Batch) -> tuple[range, int] | None:
         """Add records that differ only in id, time, tags and data; None where each needs a closer look.
 
-        They are those of one commit, or each has a commit of its own.
+        They are those of one commit, or each has a commit of its own. Returns the seqs and the time of these.
         """
-        commit, kernel, names = group[0].commit, self._ledger.kernel, batch.ids
+        commit, kernel, names = commits[0], self._ledger.kernel, batch.ids
         joined = "".join(names)
         if "/" in joined or reserved.BUILTIN in joined:
             return None
-        if not _is_usual(kernel.state(batch.like.schema), commit.room, batch.like) or not kernel.are_new(
-            names
-        ):
+        usual = _is_usual(kernel.state(batch.like.schema), commit.room, batch.like)
+        if not usual or not kernel.are_new(names):
             return None
         form = self._make_form(commit.room, batch.like)
         if form.fields is None or any(map(kernel.forgotten_rev, names)):
             return None
         tip = kernel.tip
-        seqs = range(tip.seq + 1, tip.seq + len(group) + 1)
+        seqs = range(tip.seq + 1, tip.seq + len(commits) + 1)
         at = tip.at = max(clock.now_us() if commit.at_us is None else commit.at_us, tip.at)
         record_keys = range(tip.record_key + 1, tip.record_key + len(names) + 1)
-        tip.seq += len(group)
+        tip.seq += len(commits)
         tip.record_key += len(names)
         state, none = form.state, repeat(None)
         by_record = seqs if len(seqs) > 1 else repeat(seqs[0])
@@ -208,13 +213,26 @@ class Appender:
         entries = (batch.times, record_keys, map(numbers.__getitem__, batch.tags), keys)
         kernel.add_records([*zip(*entries, repeat(_NO_NUMBERS), repeat(_NO_KEYS))])
         ops = [*zip(repeat(form.code), record_keys, repeat(1))]
-        written = [*map(_make_written, names, by_record, repeat(at))]
-        if len(group) == 1:
+        if len(commits) == 1:
             self._log(commit, seqs[0], at, ops)
-            return [Committed(seqs[0], tuple(written))]
-        for prepared, seq, op in zip(group, seqs, ops, strict=True):
-            self._log(prepared.commit, seq, at, [op])
-        return [*map(Committed, seqs, zip(written))]
+        else:
+            self._log_each(commits, seqs, at, ops)
+        return seqs, at
+
+    def needs_closer_look(self, room: str | None, like: EncodedDatum) -> bool:
+        """Return whether records like this one have other entries than one for each tag and field."""
+        form = self.forms.get((room, like.schema, like.schema_version, like.author))
+        return form is not None and form.fields is None
+
+    def _log_each(
+        self, commits: Sequence[Commit], seqs: Sequence[int], at: int, ops: Sequence[LoggedOp]
+    ) -> None:
+        """Add a commit of one op for each; most have the same author and kind."""
+        kernel, last, author, kind = self._ledger.kernel, None, 0, 0
+        for commit, seq, op in zip(commits, seqs, ops, strict=True):
+            if commit is not last:
+                author, kind, last = kernel.make_number(commit.author), KINDS.index(commit.kind), commit
+            kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, (op,), None, None))
 
     def _log(self, commit: Commit, seq: int, at: int, ops: list[LoggedOp]) -> None:
         kernel = self._ledger.kernel
@@ -280,8 +298,6 @@ def _find_batch(group: Sequence[Prepared]) -> Batch | None:
         (prepared,) = group
         usual = prepared.key is None and prepared.commit.guard is None
         return prepared.drafts if usual and type(prepared.drafts) is Batch else None
-    if len(group) < FEWEST:
-        return None
     drafts: list[EncodedDatum] = []
     room = group[0].commit.room
     for prepared in group:
