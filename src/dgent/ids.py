@@ -39,6 +39,25 @@ def new_id() -> str:
     return f"{head}{tick & 0xFFF:03x}{end}"
 
 
+def new_ids(count: int) -> list[str]:
+    """Return so many new ids, rising; each would take longer by itself."""
+    global _last
+    made: list[str] = []
+    tick = (time.time_ns() // 1_000_000) << 12
+    with _lock:
+        first = tick if tick > _last else _last + 1
+        _last = first + count - 1
+        while len(_ends) < count:
+            _make_ends()
+        left = len(_ends) - count
+        ends = _ends[left:]
+        del _ends[left:]
+    for tick, end in zip(range(first, first + count), ends, strict=True):
+        digits = f"{tick:015x}"
+        made.append(f"{digits[:8]}-{digits[8:12]}-7{digits[12:]}{end}")
+    return made
+
+
 def _make_ends() -> None:
     """Make the random ends of some ids; a call of the system for each would take longer than all the rest."""
     h = os.urandom(8 * _AHEAD).hex()

@@ -68,3 +68,11 @@ async def test_the_loop_gets_its_turns_while_one_task_puts(u: Universe) -> None:
         puts += 1
     assert fired
     assert puts > 0
+
+
+async def test_the_loop_gets_its_turns_while_one_task_counts(u: Universe) -> None:
+    fired: list[int] = []
+    asyncio.get_running_loop().call_soon(fired.append, 1)
+    for _ in range(100):
+        assert await u.count() == 0
+    assert fired

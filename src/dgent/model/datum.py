@@ -314,6 +314,25 @@ def make_fresh(
     return new  # type: ignore[return-value]
 
 
+def make_stored(
+    id: str,
+    created_us: int,
+    data: dict[str, Any],
+    tags: frozenset[str],
+    author: str,
+    schema: str,
+    version: int,
+    seq: int,
+    at_us: int,
+) -> Datum:
+    """Return a datum with these fields only, as a commit stored its first version."""
+    new = _make(Blank)
+    new.id, new._us, new._data, new.tags, new.author = id, created_us, data, tags, author
+    new.schema, new.schema_version, new.rev, new.seq, new._at = schema, version, 1, seq, at_us
+    new.__class__ = Datum
+    return new  # type: ignore[return-value]
+
+
 def stamp_fresh(datum: Datum, rev: int, seq: int | None, at_us: int | None) -> Datum:
     """Return a datum of `make_fresh` as a commit stored it; nobody has seen it yet, so it may be changed."""
     _set(datum, "rev", rev)

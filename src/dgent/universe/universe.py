@@ -97,6 +97,7 @@ class Universe:
         self._builds = upgrade.IndexBuilds()
         self._texts: dict[str, int] = {}  # records written here since the texts of a schema were indexed
         self._room_texts = RoomTexts()
+        self._fresh = write.FreshKinds()
         self._embedding = None if embedder is None else Embedding(embedder)
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -346,6 +347,13 @@ class Universe:
             parent = parent_id
         usual = schema is None and id is None and author is None and source is None and parent is None
         if usual and created_at is None and key is None and not content:
+            if expect is None and note is None and not self._undeclared:
+                together = self._fresh.put(
+                    self.backend, self.contracts, value, tags, self.author, self._room, self._texts
+                )
+                fresh = None if together is None else await together
+                if fresh is not None:
+                    return Crystal(fresh, value, fresh.schema or "", fresh.schema_version or 1)
             op = write.fresh_op(self.contracts, value, tags, self.author, expect)
             if op is not None:
                 stored = await self._put(op, None, note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from time import time_ns
@@ -12,11 +13,13 @@ from dgent.errors import InputError, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, make_fresh, stamp
 from dgent.model.schema import Schema
-from dgent.store.backend import Backend, Committed, Expect, Put
+from dgent.store.backend import Backend, Commit, Committed, Expect, Put
+from dgent.store.engine.fresh import FreshKind
 from dgent.system.collector import pause
 from dgent.universe.contract import Contracts
 
 _STORED = (Crystal, Datum)
+_SETS = (frozenset, set, list, tuple, type(None))  # of tags, that can be read twice
 
 Read: TypeAlias = Literal["read"]
 """An expectation of an update: the rev at which the crystal was read."""
@@ -84,6 +87,47 @@ def fresh_op(
     now = time_ns() // 1000
     datum = make_fresh(ids.new_id(), now, data, checked, author, schema.name, schema.version)
     return Put(datum, expect, None, True, raw)
+
+
+class FreshKinds:
+    """The kinds of records that a universe puts together with others."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[type, str, str | None], tuple[Schema[Any], FreshKind]] = {}
+
+    def put(
+        self,
+        backend: Backend,
+        contracts: Contracts,
+        value: Any,
+        tags: Any,
+        author: str,
+        room: str | None,
+        texts: Mapping[str, int],
+    ) -> asyncio.Future[Datum | None] | None:
+        """Put a value of scalar fields with others of this turn of the loop; None to put it by itself.
+
+        The future gives None if it has to be put by itself after all. Records of schemas in `texts` are.
+        """
+        put: Any = getattr(backend, "put_fresh", None)
+        if put is None or not backend.has_company():  # type: ignore[attr-defined]
+            return None
+        schema = contracts.only_of(type(value)) if type(tags) in _SETS else None
+        data = None if schema is None or schema.name in texts else schema.shape.copy_flat(value)
+        if schema is None or data is None:
+            return None
+        name = type(value), author, room
+        known = self._known.get(name)
+        if known is None or known[0] is not schema:
+            commit, encode = Commit((), author=author, room=room), schema.shape.encode_flat
+            kind = FreshKind(schema.name, schema.version, commit, encode, [False])
+            known = self._known[name] = schema, kind
+        try:
+            given = tags if type(tags) is frozenset else frozenset(tags or ())
+        except TypeError:
+            return None  # something that cannot be in a set; the usual way says so
+        answer: asyncio.Future[Datum | None] | None = put(known[1], data, given)
+        return answer
 
 
 def keyed_id(schema: str, key: str) -> str:

@@ -475,14 +475,9 @@ class CompiledContract(Generic[T]):
 
         Such a value is read back unchanged. None when that is not so, or not certain.
         """
-        if type(value) is not self._root.made or not self._flat:
+        data = self.copy_flat(value)
+        if data is None:
             return None
-        data = vars(value).copy() if self._kept else None
-        if data is None or (*data,) != self._names:
-            try:
-                data = dict(zip(self._flat, self._items(value), strict=True))
-            except AttributeError:
-                return None  # a field that init leaves out may not be there
         items = (*data.values(),)
         kinds = tuple(map(type, items))
         bounded = self._bounded.get(kinds)
@@ -501,11 +496,46 @@ class CompiledContract(Generic[T]):
             return data, raw
         return None
 
+    def copy_flat(self, value: T) -> dict[str, Any] | None:
+        """Return the fields of a value whose contract has scalars only, unchecked; None for any other."""
+        if type(value) is not self._root.made or not self._flat:
+            return None
+        data = vars(value).copy() if self._kept else None
+        if data is None or (*data,) != self._names:
+            try:
+                data = dict(zip(self._flat, self._items(value), strict=True))
+            except AttributeError:
+                return None  # a field that init leaves out may not be there
+        return data
+
+    def encode_flat(self, bodies: Sequence[dict[str, Any]]) -> list[bytes] | None:
+        """Return the JSON of data that `copy_flat` gave, checked as `settle_flat` does, but by columns.
+
+        None when it would give None for any of them.
+        """
+        columns = zip(*map(dict.values, bodies), strict=True)
+        for column, fitting in zip(columns, self._flat.values(), strict=True):
+            kinds = {*map(type, column)}
+            if not kinds <= fitting:
+                return None
+            for kind in kinds & _BOUNDED:
+                part = column if len(kinds) == 1 else [item for item in column if type(item) is kind]
+                if not all(map(_SAFE[kind], part)):
+                    return None
+        try:
+            raws = [*map(codec.encode, bodies)]
+        except (InputError, UnicodeError):
+            return None
+        if all(map(bytes.isascii, raws)):
+            return raws
+        texts = (item for body in bodies for item in body.values() if type(item) is str)
+        return raws if all(map(codec.is_text, texts)) else None
+
     def _find_bounded(self, kinds: tuple[type, ...]) -> tuple[int, ...] | None:
         """Return the places of numbers, which may be too large to store; None for types that do not fit."""
         if any(kind not in fitting for kind, fitting in zip(kinds, self._flat.values(), strict=True)):
             return None
-        found = tuple([place for place, kind in enumerate(kinds) if kind in (int, float)])
+        found = tuple([place for place, kind in enumerate(kinds) if kind in _BOUNDED])
         if len(self._bounded) < _MAX_KINDS:
             self._bounded[kinds] = found
         return found
@@ -529,6 +559,7 @@ class CompiledContract(Generic[T]):
         return list(self._root.refs(data, ())) if self._linked else []
 
 
+_BOUNDED = frozenset((int, float))
 _MAX_KINDS = 256  # so many combinations of types are kept for each contract
 _SAFE: dict[type, Callable[[Any], bool]] = {
     str: str.isascii,

@@ -11,8 +11,8 @@ from dgent import clock
 from dgent.model import path as paths
 from dgent.model import reserved
 from dgent.model.contract.scalar import Kind
-from dgent.store.backend import KINDS, Committed, Written
-from dgent.store.engine.batch import Batch
+from dgent.store.backend import KINDS, Commit, Committed, Written
+from dgent.store.engine.batch import FEWEST, Batch, join
 from dgent.store.engine.catalog import IndexName, SchemaState, TailRecord, derive_keys, index_key, number_key
 from dgent.store.engine.kernel import PUT, QUIET, Logged, LoggedOp
 from dgent.store.engine.row import EncodedDatum, Row
@@ -59,10 +59,17 @@ class Appender:
 
     def put_together(self, group: Sequence[Prepared]) -> list[Committed] | None:
         """Run commits if all of them only add records of known schemas; else do nothing and return None."""
-        if len(group) == 1 and type(group[0].drafts) is Batch:
-            written = self._put_batch(group[0], group[0].drafts)
-            if written is not None:
-                return [written]
+        batch = _find_batch(group) if len(group) >= FEWEST or type(group[0].drafts) is Batch else None
+        if batch is not None:
+            commits = [prepared.commit for prepared in group]
+            placed = self.put_batch(commits, batch)
+            if placed is not None:
+                seqs, at = placed
+                by_record = seqs if len(seqs) > 1 else repeat(seqs[0])
+                written = [*map(_make_written, batch.ids, by_record, repeat(at))]
+                if len(group) == 1:
+                    return [Committed(seqs[0], tuple(written))]
+                return [*map(Committed, seqs, zip(written))]
         forms = (len(group) == 1 and self._find_form(group[0])) or self._find_forms(group)
         if forms is None:
             return None
@@ -169,35 +176,33 @@ class Appender:
             ops.append((form.code, record_key, rev))
             new.append(row)
         kernel.insert(new)
-        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
-        kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
+        self._log(commit, seq, at, ops)
         return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
 
-    def _put_batch(self, prepared: Prepared, batch: Batch) -> Committed | None:
-        """Add records that differ only in id, time, tags and data; None where each needs a closer look."""
-        commit, kernel, names = prepared.commit, self._ledger.kernel, batch.ids
+    def put_batch(self, commits: Sequence[Commit], batch: Batch) -> tuple[range, int] | None:
+        """Add records that differ only in id, time, tags and data; None where each needs a closer look.
+
+        They are those of one commit, or each has a commit of its own. Returns the seqs and the time of these.
+        """
+        commit, kernel, names = commits[0], self._ledger.kernel, batch.ids
         joined = "".join(names)
-        if (
-            prepared.key is not None
-            or commit.guard is not None
-            or "/" in joined
-            or reserved.BUILTIN in joined
-        ):
+        if "/" in joined or reserved.BUILTIN in joined:
             return None
-        if not _is_usual(kernel.state(batch.like.schema), commit.room, batch.like) or not kernel.are_new(
-            names
-        ):
+        usual = _is_usual(kernel.state(batch.like.schema), commit.room, batch.like)
+        if not usual or not kernel.are_new(names):
             return None
         form = self._make_form(commit.room, batch.like)
         if form.fields is None or any(map(kernel.forgotten_rev, names)):
             return None
         tip = kernel.tip
-        seq = tip.seq = tip.seq + 1
+        seqs = range(tip.seq + 1, tip.seq + len(commits) + 1)
         at = tip.at = max(clock.now_us() if commit.at_us is None else commit.at_us, tip.at)
         record_keys = range(tip.record_key + 1, tip.record_key + len(names) + 1)
+        tip.seq += len(commits)
         tip.record_key += len(names)
         state, none = form.state, repeat(None)
-        columns = (record_keys, names, repeat(1), repeat(seq), repeat(1), batch.times, repeat(at))
+        by_record = seqs if len(seqs) > 1 else repeat(seqs[0])
+        columns = (record_keys, names, repeat(1), by_record, repeat(1), batch.times, repeat(at))
         known = (repeat(state.number), repeat(batch.like.schema_version), repeat(form.author), none, none)
         kernel.insert(
             [*map(_make_row, zip(*columns, *known, batch.tags, repeat(0), none, none, batch.data, none))]
@@ -207,10 +212,32 @@ class Appender:
         keys = _list_keys(form, batch)
         entries = (batch.times, record_keys, map(numbers.__getitem__, batch.tags), keys)
         kernel.add_records([*zip(*entries, repeat(_NO_NUMBERS), repeat(_NO_KEYS))])
-        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         ops = [*zip(repeat(form.code), record_keys, repeat(1))]
+        if len(commits) == 1:
+            self._log(commit, seqs[0], at, ops)
+        else:
+            self._log_each(commits, seqs, at, ops)
+        return seqs, at
+
+    def needs_closer_look(self, room: str | None, like: EncodedDatum) -> bool:
+        """Return whether records like this one have other entries than one for each tag and field."""
+        form = self.forms.get((room, like.schema, like.schema_version, like.author))
+        return form is not None and form.fields is None
+
+    def _log_each(
+        self, commits: Sequence[Commit], seqs: Sequence[int], at: int, ops: Sequence[LoggedOp]
+    ) -> None:
+        """Add a commit of one op for each; most have the same author and kind."""
+        kernel, last, author, kind = self._ledger.kernel, None, 0, 0
+        for commit, seq, op in zip(commits, seqs, ops, strict=True):
+            if commit is not last:
+                author, kind, last = kernel.make_number(commit.author), KINDS.index(commit.kind), commit
+            kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, (op,), None, None))
+
+    def _log(self, commit: Commit, seq: int, at: int, ops: list[LoggedOp]) -> None:
+        kernel = self._ledger.kernel
+        author, kind = kernel.make_number(commit.author), KINDS.index(commit.kind)
         kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, ops, None, None))
-        return Committed(seq, tuple([Written(name, 1, seq, True, at) for name in names]))
 
     def _look_closer(self, row: Row, made: EncodedDatum, state: SchemaState) -> TailRecord:
         """Return the entries of a record that has other ones than most."""
@@ -263,6 +290,28 @@ class Appender:
             form.by_tag.clear()
         form.numbers[text] = numbers
         return numbers
+
+
+def _find_batch(group: Sequence[Prepared]) -> Batch | None:
+    """Return the records of commits as one batch; None if something about one has to be decided by itself."""
+    if len(group) == 1:
+        (prepared,) = group
+        usual = prepared.key is None and prepared.commit.guard is None
+        return prepared.drafts if usual and type(prepared.drafts) is Batch else None
+    drafts: list[EncodedDatum] = []
+    room = group[0].commit.room
+    for prepared in group:
+        commit, made = prepared.commit, prepared.drafts[0] if len(prepared.drafts) == 1 else None
+        if made is None or prepared.key is not None or commit.ops[0].expect not in (None, 0):
+            return None
+        if commit.guard is not None or commit.at_us is not None or commit.room != room:
+            return None
+        drafts.append(made)
+    return join(drafts)
+
+
+def _make_written(id: str, seq: int, at: int) -> Written:
+    return Written(id, 1, seq, True, at)
 
 
 def _list_keys(form: _Form, batch: Batch) -> list[list[bytes]]:

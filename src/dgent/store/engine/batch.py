@@ -57,6 +57,10 @@ _KINDS: tuple[frozenset[type], ...] = tuple(
 """The types that each column of the envelope may have."""
 
 _zone = attrgetter("tzinfo")
+_encoded = attrgetter(
+    *("id", "created_at", "schema", "schema_version", "author", "tag_list", "tags", "data", "plain"),
+    *("source", "parent", "extra", "content"),
+)
 
 
 class Batch(Sequence[EncodedDatum]):
@@ -110,6 +114,17 @@ class Batch(Sequence[EncodedDatum]):
             self.plain[place],
             self.tag_lists[place],
         )
+
+
+def join(drafts: Sequence[EncodedDatum]) -> Batch | None:
+    """Return datums that were encoded one by one as a batch; None if they differ in more than one may."""
+    columns = tuple(zip(*map(_encoded, drafts), strict=True))
+    names, times, schemas, versions, authors, tag_lists, tags, data, plain, *others = columns
+    if any(len(set(column)) > 1 for column in (schemas, versions, authors)):
+        return None
+    if len(set(names)) < len(names) or any(column.count(None) < len(names) for column in others):
+        return None
+    return Batch(drafts[0], names, times, [*zip(tag_lists, tags, strict=True)], data, plain)
 
 
 def encode_batch(ops: Sequence[Op], author: str) -> Batch | None:

@@ -36,7 +36,7 @@ from dgent.store.backend import (
 from dgent.store.engine import fold, owner
 from dgent.store.engine import row as rows
 from dgent.store.engine.append import Appender, Template
-from dgent.store.engine.batch import FEWEST, encode_batch
+from dgent.store.engine.batch import FEWEST, Batch, encode_batch
 from dgent.store.engine.catalog import (
     AUTHOR,
     EMPTY,
@@ -200,6 +200,18 @@ class Ledger:
         """
         self._notice_changes()
         return self._appender.put_together(group)
+
+    def put_fresh(self, commit: Commit, batch: Batch) -> tuple[range, int] | None:
+        """Add new records, each by a commit like this one; return their seqs and their time.
+
+        None if something has to be decided for one of them; nothing is written then.
+        """
+        self._notice_changes()
+        return self._appender.put_batch([commit] * len(batch), batch)
+
+    def needs_closer_look(self, commit: Commit, like: EncodedDatum) -> bool:
+        """Return whether `put_fresh` never takes records like this one."""
+        return self._appender.needs_closer_look(commit.room, like)
 
     def _notice_changes(self) -> None:
         """Drop cached templates when declarations or indexes have changed."""

@@ -96,6 +96,7 @@ class EmbeddedBackend(KernelBackend):
             except Busy:
                 tried = None  # the read below waits on another thread
             if tried is not None:
+                await asyncio.sleep(0)  # whoever counts until something is there lets others run
                 return tried
         return await super().count(query, view, as_of)
 

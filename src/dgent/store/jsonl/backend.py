@@ -211,6 +211,8 @@ class JSONLBackend(SQLiteBackend):
 
         return await self._loop.run_in_executor(shared.pool, fresh)
 
+    put_fresh = None  # type: ignore[assignment]  # a damaged cache is replaced for each commit by itself
+
     async def commit(self, commit: Commit, view: View) -> Committed:
         """Do one atomic commit; a damaged cache is replaced by a private one first."""
         shared = self._require_open()

@@ -19,6 +19,7 @@ from dgent.store.backend import Commit, Committed, Page, View
 from dgent.store.engine.check import check_seq
 from dgent.store.engine.commit import Ledger, Prepared, prepare
 from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
+from dgent.store.engine.fresh import MOST, FreshGroup, FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.read import Planned, look_up_all
 from dgent.store.sqlite import format as storage
@@ -242,6 +243,33 @@ class SQLiteBackend(EmbeddedBackend):
         self._waiting.append(WriteJob(self._deliver, answer, prepared, view))
         return answer
 
+    def has_company(self) -> bool:
+        """Return whether others may commit in this turn of the loop."""
+        return bool(self._waiting or getattr(self._loop, "_ready", False))
+
+    def put_fresh(
+        self, kind: FreshKind, data: dict[str, Any], tags: frozenset[Any]
+    ) -> asyncio.Future[Datum | None] | None:
+        """Put a new record at the end of this tick, together with others of its kind.
+
+        None if it has to go the usual way. The future gives None if that turns out later; then nothing was
+        written.
+        """
+        loop, waiting = self._loop, self._waiting
+        assert loop is not None
+        group = waiting[-1].answer if waiting else None
+        if type(group) is not FreshGroup or group.kind is not kind or len(group.answers) >= MOST:
+            if kind.closed[0]:
+                return None
+            self._require_open()
+            group = FreshGroup(kind)
+            if not waiting:
+                loop.call_soon(self._flush)
+            waiting.append(WriteJob(self._deliver, group, work=group.write))
+        answer: asyncio.Future[Datum | None] = loop.create_future()
+        group.add(data, tags, answer)
+        return answer
+
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         """Have the writer thread do work; cancelled before it starts, it never happens."""
         shared = self._require_open()
@@ -252,8 +280,8 @@ class SQLiteBackend(EmbeddedBackend):
 
     def _flush(self) -> None:
         self._turn_ends = perf_counter() + LOOP_BUDGET_S
-        jobs = [job for job in self._waiting if not job.answer.cancelled()]
-        self._waiting = []
+        waiting, self._waiting = self._waiting, []
+        jobs = [job for job in waiting if _is_wanted(job)]
         if not jobs:
             return
         shared = self._shared
@@ -276,7 +304,9 @@ class SQLiteBackend(EmbeddedBackend):
         """
         if sum([job.size for job in jobs]) > LOOP_BYTES:
             return False
-        return self.durability == "relaxed" or (len(jobs) == 1 and writer.pace_s < LOOP_BUDGET_S)
+        if self.durability == "relaxed":
+            return True
+        return len(jobs) == 1 and jobs[0].commits == 1 and writer.pace_s < LOOP_BUDGET_S
 
     def _answer(self, jobs: Sequence[WriteJob]) -> None:
         """Wake the loop once for all of a group; called on the writer's thread."""
@@ -317,6 +347,16 @@ class SQLiteBackend(EmbeddedBackend):
             "wal_bytes": files.size(self.path + "-wal"),
             "format": storage.FORMAT,
         }
+
+
+def _is_wanted(job: WriteJob) -> bool:
+    """Return whether somebody waits for a job; encodes the records of a group."""
+    group = job.answer
+    if type(group) is not FreshGroup:
+        return not group.cancelled()
+    encoded = group.encode()
+    job.size, job.commits = group.size, len(group.answers)
+    return encoded
 
 
 def _settle(jobs: Sequence[WriteJob]) -> None:

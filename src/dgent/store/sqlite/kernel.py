@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
@@ -193,7 +194,7 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
 
     def _write_records(self, records: Sequence[TailRecord]) -> None:
         """Add the entries of records that lose none; those of one index and key at once."""
-        runs: dict[tuple[int, bytes], list[Any]] = {}
+        runs: defaultdict[tuple[int, bytes], list[Any]] = defaultdict(list)
         bits: dict[int, int | None] = {}  # of tags; records with the same tags share a list of indexes
         for created_at, record_key, numbers, keys, _, _ in sorted(records, key=_MOMENT):
             shared = id(numbers)
@@ -203,17 +204,15 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
                 found = {self.tag_bit(index) for index, key in zip(numbers, keys, strict=True) if not key}
                 # A record that is not new, and so has no entry by schema, may have more tags in the indexes.
                 tags = bits[shared] = sum(found) if 0 in found else None
+            bare, with_tags = (created_at, record_key, None), (created_at, record_key, tags)
             for place in zip(numbers, keys, strict=True):
-                run = runs.get(place)
-                if run is None:
-                    run = runs[place] = [*place]
-                run += (created_at, record_key, tags if place[1] else None)
+                runs[place] += with_tags if place[1] else bare
         batches: dict[int, list[list[Any]]] = {count: [] for count in _ADD_RUN}
         for place in sorted(runs):
-            run, first = runs[place], 2
+            run, first = runs[place], 0
             for count, batch in batches.items():
                 while first + 3 * count <= len(run):
-                    batch.append(run[:2] + run[first : first + 3 * count])
+                    batch.append([*place, *run[first : first + 3 * count]])
                     first += 3 * count
         for count, batch in batches.items():
             self._many_at_once(_ADD_RUN[count], batch)

@@ -21,6 +21,7 @@ import apsw
 from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
 from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.fresh import FreshGroup
 from dgent.store.engine.kernel import Wrap, Writing
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
@@ -56,12 +57,14 @@ class WriteJob:
     `deliver` is called on the writer's thread, after the transaction is durable or has failed.
     """
 
-    __slots__ = ("answer", "deliver", "error", "prepared", "result", "since", "size", "view", "work")
+    __slots__ = (
+        *("answer", "commits", "deliver", "error", "prepared", "result", "since", "size", "view", "work"),
+    )
 
     def __init__(
         self,
         deliver: Callable[[Sequence[WriteJob]], None],
-        answer: asyncio.Future[Any] | Future[Any],
+        answer: asyncio.Future[Any] | Future[Any] | FreshGroup,
         prepared: Prepared | None = None,
         view: View | None = None,
         work: Callable[[Ledger], Any] | None = None,
@@ -69,6 +72,7 @@ class WriteJob:
         self.deliver, self.answer = deliver, answer
         self.prepared, self.view, self.work = prepared, view, work
         self.size = GROUP_BYTES if prepared is None else prepared.size  # the bytes that it adds to a group
+        self.commits = 1  # that it makes
         self.since = monotonic()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -236,11 +240,12 @@ class WriterThread:
     def _next_group(self) -> list[WriteJob]:
         """Return the oldest waiting jobs, up to the size of a group."""
         group: list[WriteJob] = []
-        size = 0
-        while self._left and len(group) < GROUP_COMMITS and size < GROUP_BYTES:
+        commits = size = 0
+        while self._left and commits < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
             if not job.answer.cancelled():
                 group.append(job)
+                commits += job.commits
                 size += job.size
         return group
 
