@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dgent
 from dgent import ids
 from dgent.cupboard import Crumb, Cupboard, Link, errors, short_id
+from dgent.cupboard.record import CATALOG, CRUMB, ROOM, TRAIL
 from dgent.errors import Ambiguous
+from dgent.universe.room import Describers
 from tests.cupboard.conftest import Rival
 
 
@@ -135,6 +139,37 @@ async def test_a_store_may_have_another_prefix(cupboard: Cupboard, rival: Rival)
     for wrong in ("", "a-b", "Web", "1", "x" * 17, None):
         with pytest.raises(errors.InvalidData):
             await cupboard.set_prefix(wrong)  # type: ignore[arg-type]
+
+
+async def test_all_records_of_an_older_store_get_one_with_the_first_change(
+    cupboard: Cupboard, tmp_path: Path
+) -> None:
+    made = [await cupboard.add(f"crumb {n}") for n in range(3)]
+    trail = await cupboard.start("a try")
+    versions = {CRUMB.name: CRUMB, TRAIL.name: TRAIL, CATALOG.name: CATALOG}
+    old = []
+    async for each in cupboard._universe.iterate(raw=True):
+        schema = versions.get(each.schema)
+        plain = each.replace(rev=None, seq=None, updated_at=None)
+        older = schema and plain.replace(data=schema.downgrades[2](plain.data), schema_version=1)
+        old.append(older or plain)
+    async with dgent.open(f"sqlite:///{tmp_path}/old.db") as u:
+        await u.for_room(ROOM).put_many(old)
+        fresh = Cupboard(u)
+        handles = sorted(each.handle for each in await fresh.crumbs.fetch())
+        assert handles == sorted(each.id for each in made), "reading writes nothing"
+        last = await fresh.add("new")
+        found = {each.id: each.short_id for each in await fresh.crumbs.fetch()}
+        assert found == {each.id: each.short_id for each in (*made, last)} and last.short_id
+        assert (await fresh.trails.get(trail.short_id)).id == trail.id
+        assert (await fresh.crumbs.get(made[0].short_id)).name == "crumb 0"
+        seq = await u.seq()
+        await Cupboard(u).add("one more")
+        assert await u.seq() == seq + 1, "once is enough"
+        upkeep = [each for each in await u.changes() if each.note == "cupboard"]
+        assert any(item.schema == CRUMB.name for each in upkeep for item in each.items)
+        told = [await Describers(u, None).is_of_user(each) for each in upkeep]
+        assert not any(told), "no undo takes it back"
 
 
 async def test_a_crumb_of_an_older_store_gets_one_when_it_is_changed(cupboard: Cupboard) -> None:

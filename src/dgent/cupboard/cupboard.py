@@ -35,7 +35,13 @@ from dgent.cupboard.record import (
     LinkRecord,
     TrailRecord,
 )
-from dgent.cupboard.short_id import PREFIX, check_prefix, give_short_ids, resolve_id
+from dgent.cupboard.short_id import (
+    PREFIX,
+    check_prefix,
+    give_short_ids,
+    name_older_records,
+    resolve_id,
+)
 from dgent.cupboard.tables.crumb import Crumb, Crumbs
 from dgent.cupboard.tables.link import Link, Links, add_link, add_links
 from dgent.cupboard.tables.metadata import Metadata, Metadatas, MetadataSchema, MetadataSchemas
@@ -86,6 +92,7 @@ class Cupboard:
         self._registered = False
         self._indexed: frozenset[str] = frozenset()
         self._prefix = PREFIX  # of new short ids
+        self._is_older = False  # its records may have none yet
         self._sizes: dict[str, int] = {}  # how many crumbs and trails there are, about
         self._room: Universe | None = None
         if universe is not None:
@@ -181,6 +188,7 @@ class Cupboard:
             if rev == self._catalog_rev:
                 return universe
             self._prefix = (str(catalog.data.get("prefix") or "") if catalog else "") or PREFIX
+            self._is_older = _is_older(catalog)
             if rev:
                 self._register_schemas()
             definitions = await self._load(universe)
@@ -230,6 +238,9 @@ class Cupboard:
         self._register_schemas()
         await self._universe.transact(work, attempts=ATTEMPTS, note="cupboard")
 
+    def _open_changeset(self, tx: Transaction) -> Changeset:
+        return Changeset(tx, self._definitions)
+
     async def _change(
         self,
         work: Callable[[Changeset], Awaitable[R]],
@@ -264,9 +275,14 @@ class Cupboard:
 
         if not self._catalog_rev:
             self._register_schemas()
-            if not (await _read_catalog(self._universe))[0]:
+            rev, found = await _read_catalog(self._universe)
+            self._is_older = _is_older(found)
+            if not rev:
                 await self.prepare()
-        elif self._definitions.lacks(builtin.CATEGORIES):
+        if self._is_older and self._may_change() and not dry_run:
+            await name_older_records(self)
+            self._is_older = False
+        if self._catalog_rev and self._definitions.lacks(builtin.CATEGORIES):
             await self.prepare()
         backoff = Backoff(self._universe, note)
         return await backoff.run(attempt)
@@ -651,6 +667,11 @@ async def _read_catalog(universe: Universe) -> tuple[int, Datum | None]:
     if catalog is None or catalog.schema != CATALOG.name:
         return 0, None
     return catalog.rev or 0, catalog
+
+
+def _is_older(catalog: Datum | None) -> bool:
+    """Check whether a store was last written by a dgent that gave no short ids."""
+    return catalog is not None and (catalog.schema_version or 1) < CATALOG.version
 
 
 async def _put_builtins(changeset: Changeset, known: Definitions) -> None:

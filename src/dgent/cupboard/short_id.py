@@ -33,6 +33,8 @@ PREFIX = "dg"
 SHORTEST = 4
 SMALL = 1000  # records that have short ids of the shortest length
 SHOWN = 5
+AT_ONCE = 500  # records of an older store that get short ids in one commit
+NOTE = "cupboard"  # of commits that no undo takes back
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -105,6 +107,42 @@ async def give_short_ids(changeset: Changeset, cupboard: Cupboard) -> None:
         await _give_hashes(changeset, schema.name, hashed, await cupboard._naming(schema))
         for id in pending:
             await _give_numbers(changeset, id, wholes)
+
+
+async def name_older_records(cupboard: Cupboard) -> None:
+    """Give short ids to the records of a store from before there were any, some in each commit.
+
+    The definitions are written last, in their new version: what was stopped is gone on with.
+    """
+    universe = cupboard._universe
+    for schema in (CRUMB, TRAIL):
+        naming = await cupboard._naming(schema)
+        query = Query(schema=schema.name, descending=False, limit=None)
+        todo = [each.id async for each in universe.iterate(query, raw=True) if not each.data.get("short_id")]
+        todo = [id for id in todo if needs_short_id(id)]
+        for start in range(0, len(todo), AT_ONCE):
+            await _name_some(universe, cupboard, schema.name, todo[start : start + AT_ONCE], naming)
+
+    async def finish(tx: Transaction) -> None:
+        changeset = cupboard._open_changeset(tx)
+        changeset.mark_redefined()
+        await changeset.flush()
+
+    await universe.transact(finish, note=NOTE)
+
+
+async def _name_some(
+    universe: Universe, cupboard: Cupboard, schema: str, some: list[str], naming: tuple[str, int]
+) -> None:
+    async def work(tx: Transaction) -> None:
+        changeset = cupboard._open_changeset(tx)
+        await changeset.load(some)
+        found = {id: changeset.record(id) for id in some}
+        unnamed = [id for id, record in found.items() if record is not None and not record.short_id]
+        await _give_hashes(changeset, schema, unnamed, naming)
+        await changeset.flush()
+
+    await universe.transact(work, note=NOTE)
 
 
 async def _find_whole(changeset: Changeset, id: str) -> str:

@@ -7,7 +7,7 @@ cycle, become metadata. Comments stay comments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from dgent.cupboard.change import Changeset
 from dgent.cupboard.cupboard import Cupboard
 from dgent.cupboard.kind import LINK_RULES, WAITING
 from dgent.cupboard.record import (
+    CRUMB,
     LINK,
     METADATA,
     TYPE,
@@ -31,6 +32,7 @@ from dgent.cupboard.record import (
     MetadataRecord,
     SchemaRecord,
 )
+from dgent.cupboard.short_id import can_be_short_id, needs_short_id
 from dgent.cupboard.waiting import Edge
 from dgent.errors import InputError
 from dgent.exchange.foreign import beads_issue, files, links
@@ -67,10 +69,37 @@ async def import_beads(
     """
     pace = ProgressReporter(progress, path.stat().st_size if path.is_file() else None)
     lines = await in_thread(lambda stopped: files.read_lines(path, pace, stopped))
-    plan = _BeadsImport(lines, existing)
+    plan = _BeadsImport(lines, existing, await _find_full_ids(cupboard, lines))
     tally, seq = await batch.change(cupboard, plan.run, note_of(path), dry_run=dry_run)
     pace.end()
     return tally.done(seq, dry_run)
+
+
+MANY = 500  # short ids that are looked up at once
+
+
+async def _find_full_ids(cupboard: Cupboard, lines: files.SourceFile) -> dict[str, str]:
+    """Return the ids of the records of issues that an export of dgent wrote with their short ids.
+
+    The line has the id; where another program left it out, the crumb here that has this short id.
+    """
+    found: dict[str, str] = {}
+    unknown: list[str] = []
+    for line in lines.lines:
+        given = line.given or {}
+        id, full = given.get("id"), given.get(beads_issue.FULL_ID)
+        if not isinstance(id, str):
+            continue
+        if isinstance(full, str) and needs_short_id(full):
+            found[id] = full
+        elif can_be_short_id(id):
+            unknown.append(id)
+    universe = await cupboard._ready()
+    for start in range(0, len(unknown), MANY):
+        where = {"short_id": {"$in": unknown[start : start + MANY]}}
+        for crumb in await universe.recall(Query(schema=CRUMB.name, where=where, limit=None)):
+            found.setdefault(crumb.value.short_id, crumb.id)
+    return found
 
 
 class _Issue(NamedTuple):
@@ -92,7 +121,8 @@ class _Part(NamedTuple):
 class _BeadsImport:
     """One import of a file; `run` is repeated after a conflict."""
 
-    def __init__(self, lines: files.SourceFile, existing: Existing) -> None:
+    def __init__(self, lines: files.SourceFile, existing: Existing, full_ids: Mapping[str, str]) -> None:
+        self._full_ids = full_ids
         self.existing, self.name, self.changed_at = existing, lines.name, lines.changed_at
         self.bad: list[tuple[files.SourceLine, str]] = []
         self.twice: list[tuple[files.SourceLine, str]] = []
@@ -109,7 +139,10 @@ class _BeadsImport:
             try:
                 if line.given is None:
                     raise InputError(line.wrong)
-                yield _Issue(line, ids.check_id(line.given.get("id")), line.given)
+                given = beads_issue.rename(line.given, self._full_ids)
+                if self._full_ids.get(str(line.given.get("id"))) == given.get(beads_issue.FULL_ID):
+                    given.pop(beads_issue.FULL_ID, None)
+                yield _Issue(line, ids.check_id(given.get("id")), given)
             except InputError as error:
                 self.bad.append((line, error.message))
 

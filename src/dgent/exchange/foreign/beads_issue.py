@@ -163,7 +163,7 @@ def build_issue(
 KEYS = (
     *("id", "content_hash", "title", "description", "design", "acceptance_criteria", "notes", "status"),
     *("priority", "issue_type", "assignee", "estimated_minutes", "created_at", "updated_at", "closed_at"),
-    *("close_reason", "external_ref", "labels", "dependencies", "comments"),
+    *("close_reason", "external_ref", "labels", "dependencies", "comments", "dgent_id"),
 )
 PART_KEYS = ("id", "issue_id", "depends_on_id", "type", "author", "text", "created_at", "created_by")
 
@@ -182,6 +182,28 @@ def order_keys(issue: Mapping[str, Any]) -> dict[str, Any]:
 def _order(given: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     known = {name: given[name] for name in keys if name in given}
     return known | {name: given[name] for name in sorted(given.keys() - known.keys())}
+
+
+FULL_ID = "dgent_id"
+"""The key of an issue for the id of its record, where the issue is known by its short id."""
+
+
+def rename(issue: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return an issue with other ids: its own and those in its dependencies and comments."""
+
+    def rename_part(part: Any) -> Any:
+        if not isinstance(part, dict):
+            return part
+        ends = {name: part[name] for name in ("issue_id", "depends_on_id") if isinstance(part.get(name), str)}
+        return part | {name: names.get(each, each) for name, each in ends.items()}
+
+    renamed = dict(issue)
+    if isinstance(issue.get("id"), str):
+        renamed["id"] = names.get(issue["id"], issue["id"])
+    for name in ("dependencies", "comments"):
+        if isinstance(issue.get(name), list):
+            renamed[name] = [rename_part(each) for each in issue[name]]
+    return renamed
 
 
 def is_tombstone(crumb: CrumbRecord) -> bool:

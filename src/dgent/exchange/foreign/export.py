@@ -229,8 +229,8 @@ async def export_beads(
 ) -> ExportResult:
     """Write all crumbs as issues, or only those that were `imported`, as of one moment.
 
-    Imported issues are written with all values that were read, except for changes made here. An existing
-    file is refused unless `replace`.
+    Imported issues are written with all values that were read, except for changes made here. Crumbs made here
+    are written with their short ids. An existing file is refused unless `replace`.
     """
     universe = await cupboard._ready()
     folders.check_path(path, "path")
@@ -265,9 +265,13 @@ class _IssueExport:
             entries.setdefault(entry.value.crumb_id, []).append(entry)
         lines = [line_bytes(kept.value) for kept in await self.all(LINE) if kept.value.file == FILE]
         issues: Lines = []
-        for crumb in await self.all(CRUMB):
+        crumbs = await self.all(CRUMB)
+        names = {crumb.id: crumb.value.short_id for crumb in crumbs if crumb.value.short_id}
+        for crumb in crumbs:
             if beads_issue.NOTE in crumb.value.extra or not imported:
-                issues.append(self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, [])))
+                issue = self._issue(crumb, links.get(crumb.id, []), entries.get(crumb.id, []))
+                issue = beads_issue.rename(issue, names)
+                issues.append(issue | ({beads_issue.FULL_ID: crumb.id} if crumb.id in names else {}))
         issues.sort(key=lambda issue: str(issue["id"]))
         return lines + [files.encode_line(beads_issue.order_keys(issue)) for issue in issues]
 

@@ -104,6 +104,7 @@ class MetadataEntry(msgspec.Struct, frozen=True):
     property: str | None
     created_at: datetime | None
     author: str = ""
+    crumb_short_id: str = ""
 
 
 class SchemaInfo(msgspec.Struct, frozen=True):
@@ -383,8 +384,7 @@ def property_of(found: properties.Property, defined: Definition) -> PropertyInfo
     )
 
 
-def entry_of(found: metadata.Metadata, property: str | None) -> MetadataEntry:
-    """Return a metadata entry as doors show it; `property` is the name of its property."""
-    return MetadataEntry(
-        found.id, found.crumb_id, found.table_name, found.content, property, found.created_at, found.author
-    )
+def entry_of(found: metadata.Metadata, property: str | None, short_id: str) -> MetadataEntry:
+    """Return a metadata entry as doors show it, with the name of its property and its crumb's short id."""
+    about = (found.table_name, found.content, property, found.created_at, found.author)
+    return MetadataEntry(found.id, found.crumb_id, *about, short_id)

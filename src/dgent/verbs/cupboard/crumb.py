@@ -185,11 +185,19 @@ async def _ends(cupboard: Cupboard, link_type: str, table: str, **at: Any) -> li
 
 
 async def entries_of(cupboard: Cupboard, **filters: Any) -> list[MetadataEntry]:
-    """Return metadata entries with the names of their properties."""
+    """Return metadata entries with the names of their properties and the short ids of their crumbs."""
     known = (await cupboard.definitions()).by_id
+    found = await cupboard.metadata.fetch(filters)
+    crumbs = list(dict.fromkeys(each.crumb_id for each in found))
+    stored = await cupboard.universe.get_many(crumbs, raw=True)
+    short = {each.id: str(each.data.get("short_id") or "") for each in stored if each is not None}
     return [
-        entry_of(each, known[each.property_id].name if each.property_id in known else each.property_id)
-        for each in await cupboard.metadata.fetch(filters)
+        entry_of(
+            each,
+            known[each.property_id].name if each.property_id in known else each.property_id,
+            short.get(each.crumb_id, ""),
+        )
+        for each in found
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from dgent.cupboard import Metadata
+from dgent.cupboard import Crumb, Metadata
 from dgent.cupboard.kind import ContentType
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.verbs.context import Context
@@ -33,8 +33,8 @@ class Comment(Ask):
 async def comment(context: Context, ask: Comment) -> MetadataEntry:
     """Say something about a crumb."""
     cupboard = await input.cupboard_of(context)
-    made = await cupboard.comment(await input.id_of(cupboard, "crumbs", ask.id), ask.text)
-    return entry_of(made, None)
+    crumb: Crumb = await input.find_entity(cupboard, "crumbs", ask.id)
+    return entry_of(await cupboard.comment(crumb.id, ask.text), None, crumb.short_id)
 
 
 @verb("metadata.comments", effect="read", errors=(NotFound,))
@@ -59,14 +59,15 @@ async def add(context: Context, ask: AddMetadata) -> MetadataEntry:
     """Put an entry beside a crumb."""
     cupboard = await input.cupboard_of(context)
     about = None if ask.property is None else (await cupboard.definitions()).find_any(ask.property)
+    crumb: Crumb = await input.find_entity(cupboard, "crumbs", ask.id)
     made = Metadata(
-        await input.id_of(cupboard, "crumbs", ask.id),
+        crumb.id,
         ask.schema,
         ask.content,
         None if about is None else about.id,
     )
     await cupboard.metadata.set(None, made)
-    return entry_of(made, None if about is None else about.name)
+    return entry_of(made, None if about is None else about.name, crumb.short_id)
 
 
 class ListMetadata(Ask):

@@ -115,7 +115,7 @@ def _author(context: Context, ask: PutRecord) -> str | None:
 class GetRecord(Ask):
     """Input of `data.get`."""
 
-    id: Annotated[str, argument("the record's id, or the beginning of it", complete="id")]
+    id: Annotated[str, argument("the record's id, the beginning of it, or a crumb's short id", complete="id")]
     as_of: AsOf = None
 
 
@@ -149,11 +149,32 @@ async def _with_committer(u: Universe, datum: Datum) -> Record:
     return record_of(datum)
 
 
+async def find_by_short_id(u: Universe, given: str) -> str | None:
+    """Return the id of the crumb or trail that has a short id; None for any other text."""
+    from dgent.cupboard import Cupboard  # a room that most calls for records do not need
+    from dgent.cupboard.record import CRUMB, TRAIL
+    from dgent.cupboard.short_id import can_be_short_id, resolve_id
+
+    if not can_be_short_id(given) or u.degraded is not None:
+        return None
+    room = await Cupboard(u)._ready()
+    for schema in (CRUMB, TRAIL):
+        found = await resolve_id(room, schema.name, given)
+        if found != given:
+            return found
+    return None
+
+
 async def find_record(u: Any, id: str, as_of: Any = None) -> Datum:
     """Return the record of an id, or of the only id with this prefix."""
     datum: Datum | None = await u.get(id, as_of=as_of, raw=True, partial=True)
     if datum is not None:
         return datum
+    named = await find_by_short_id(u, id)
+    if named is not None:
+        datum = await u.get(named, as_of=as_of, raw=True, partial=True)
+        if datum is not None:
+            return datum
     like: list[Any] = []
     if len(id) >= 4:
         like = await u.query(prefix=id, limit=NAMED + 1, as_of=as_of, raw=True, partial=True)

@@ -135,15 +135,19 @@ def draw_metadata(found: answer.MetadataEntry, paint: Paint) -> Lines:
 
 
 def draw_entry(found: answer.MetadataEntry, paint: Paint) -> Lines:
-    """Draw one metadata entry."""
-    return [paint(found.id, fg="yellow") + f"  {paint(found.crumb)}", *draw_metadata(found, paint)]
+    """Draw one metadata entry below the id of its crumb."""
+    return [paint(found.crumb_short_id or found.crumb, fg="yellow"), *draw_metadata(found, paint)]
 
 
 def draw_entries(found: Items[answer.MetadataEntry], paint: Paint) -> Lines:
     """Draw metadata entries."""
     if not found.items:
         return [paint.dim("no entries")]
-    return [line for each in found.items for line in draw_entry(each, paint)]
+    lines: Lines = []
+    for each in found.items:
+        crumb, *rest = draw_entry(each, paint)
+        lines += [f"{crumb}  {paint.dim(each.id)}", *rest]  # whose id `metadata delete` takes
+    return lines
 
 
 def draw_schemas(found: Items[answer.SchemaInfo], paint: Paint) -> Lines:
@@ -166,7 +170,8 @@ def draw_import(found: Any, paint: Paint) -> Lines:
     counts = ", ".join(f"{number:,} {name}" for name in names if (number := getattr(found, name)))
     lines = [("would be: " if found.dry_run else "") + (counts or "nothing in it")]
     if found.kept:
-        lines.append(f"{many(found.kept, 'line')} kept as they are, because no record can hold them")
+        one, them = ("it is", "it") if found.kept == 1 else ("they are", "them")
+        lines.append(f"{many(found.kept, 'line')} kept as {one}, because no record can hold {them}")
     for problem in found.problems[:SHOWN]:
         lines.append(paint(f"{problem.file}, line {problem.line}: {problem.message}", fg="yellow"))
     if found.odd > SHOWN:
