@@ -22,6 +22,7 @@ GARBAGE = 50_000  # objects before the collector looks: loading modules makes ma
 BUILTIN = {
     "mcp": "Serve an agent's host (Claude Code, Cursor, Zed, …) over the Model Context Protocol.",
     "serve": "Serve constellations to programs over HTTP.",
+    "studio": "Open a browser to see what your agents know.",
     "invoke": "Call a verb by its path, such as self.data.query.",
     "demo": "Show an agent's story in the terminal, on a temporary store.",
     "completion": "Print the script that completes dgent's commands in your shell.",
@@ -86,7 +87,7 @@ def _build(id: str, name: str) -> click.Command:
 
 
 def _builtin(name: str) -> click.Command:
-    if name in ("mcp", "serve"):
+    if name in ("mcp", "serve", "studio"):
         from importlib import import_module
 
         own: click.Command = getattr(import_module(f"dgent.doors.cli.{name}"), name + "_")

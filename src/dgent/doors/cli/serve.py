@@ -118,6 +118,7 @@ def _limits(rate: float | None, body: int | None) -> Limits:
         click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
         click.Option(["--tls-cert"], type=click.Path(path_type=Path), metavar="FILE", help="A certificate."),
         click.Option(["--tls-key"], type=click.Path(path_type=Path), metavar="FILE", help="Its key."),
+        click.Option(["--no-studio"], is_flag=True, help="Serve no pages for people, only programs."),
         click.Option(["--log"], is_flag=True, help="Write a line for each request to standard error."),
         *door_options(hidden=True),
     ],
@@ -133,22 +134,29 @@ def serve_(
     max_body: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    no_studio: bool,
     log: bool,
 ) -> None:
     """Serve constellations to programs over HTTP, each with a token of its own.
 
     Without -C or --url all constellations of this machine are served: one at /v1, each at /NAME/v1. A hang-up
-    signal reads the settings again.
+    signal reads the settings again. People open the address in a browser, and log in with a token.
     """
     check_installed()
     chosen = options_of(ctx)
     if log:
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
-        logging.getLogger("dgent.http").setLevel(logging.INFO)
+        log_requests()
     if (tls_cert is None) != (tls_key is None):
         raise InputError("TLS needs both --tls-cert and --tls-key")
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    asyncio.run(_serve(chosen, host, port, host_name, store, _limits(rate, max_body), certificate))
+    limits = _limits(rate, max_body)
+    asyncio.run(_serve(chosen, host, port, host_name, store, limits, certificate, not no_studio))
+
+
+def log_requests() -> None:
+    """Write a line for each request to standard error."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("dgent.http").setLevel(logging.INFO)
 
 
 async def _serve(
@@ -159,13 +167,19 @@ async def _serve(
     stores: tuple[str, ...],
     limits: Limits,
     certificate: tuple[Path, Path] | None,
+    studio: bool,
 ) -> None:
     from dgent.doors.http import serve
     from dgent.doors.http.app import Server
-    from dgent.doors.http.house import House
+    from dgent.doors.http.house import House, enter
+    from dgent.doors.studio.pages import Pages
     from dgent.universe.token import list_tokens
 
     house = House(openers_of(chosen, stores))
+
+    async def check(name: str, token: str) -> None:
+        await enter(house, name or house.default, token)
+
     try:
         tokens = await list_tokens((await house.store(house.default)).universe)
         if not tokens and not serve.is_loopback(host):
@@ -173,7 +187,8 @@ async def _serve(
                 f"there are no tokens, and others can reach {host}", hint="`dgent token create` first"
             )
         hosts = (*serve.LOOPBACK, host.lower(), *names)
-        server = Server(house, hosts=hosts, limits=limits)
+        pages = Pages(check, limits=limits) if studio else None
+        server = Server(house, hosts=hosts, limits=limits, pages=pages)
         bound = serve.listen(host, port)
 
         async def reload() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,7 +28,7 @@ from dgent.verbs.data.history import Watch
 from dgent.verbs.registry import find
 
 LOG = logging.getLogger("dgent.http")
-COOKIE = "dgent_session"
+COOKIE = "dgent_session"  # and the port: browsers send cookies to all ports of a host
 BY_COOKIE = b"x-dgent-studio"  # a header that no foreign page can send without being asked
 RECHECK_S = 5.0  # how often the token of a stream is looked up again
 READS = frozenset(("GET", "HEAD"))
@@ -218,7 +218,7 @@ class Server:
         if agent is None:
             return await enter(self.house, request.constellation, cookie)
         store = await self.house.store(request.constellation)
-        chosen = request.header(b"x-dgent-agent")
+        chosen = unquote(request.header(b"x-dgent-agent") or "")  # a header is ASCII, a name need not be
         request.who = f"{chosen or agent}/studio"
         return store.visitor("studio", Principal(chosen or agent, "partner"), here=True)
 
@@ -238,7 +238,9 @@ class Server:
             return Response(openapi.document(), 200, HEADERS, "application/json")
         if path == "/v1/constellations":
             request.route = path
-            return answer({"items": [{"name": visitor.store.name}]})
+            names = self.house.names if visitor.here else (visitor.store.name,)
+            you = {"agent": visitor.principal.name, "trust": visitor.principal.trust, "here": visitor.here}
+            return answer({"items": [{"name": each} for each in names], "here": visitor.store.name, "you": you})
         if path == "/v1/verbs":
             request.route = path
             return answer({"items": openapi.list_verbs(visitor.principal.trust)})
@@ -310,12 +312,18 @@ def _name_of(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
+def cookie_name(host: str) -> str:
+    """Return the name of the cookie of a server, by the host and port that a browser asks for."""
+    port = host.removeprefix(_name_of(host)).removeprefix(":")
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def _cookie_of(request: Request) -> str | None:
     given = request.header(b"cookie")
     if given is None:
         return None
     try:
-        found = SimpleCookie(given).get(COOKIE)
+        found = SimpleCookie(given).get(cookie_name(request.header(b"host") or ""))
     except CookieError:
         return None
     return None if found is None else found.value

@@ -1,0 +1,1 @@
+"""The studio: pages in which people see what their agents know."""

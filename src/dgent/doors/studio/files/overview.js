@@ -1,0 +1,95 @@
+// Overview: the store at a glance.
+import { call } from "./api.js";
+import { h, s } from "./dom.js";
+import { bytes, count, plural } from "./format.js";
+import { agent, card, chip, empty, heading, sentences, time } from "./parts.js";
+import { href } from "./route.js";
+
+const DAYS = 14;
+
+export const title = "Overview";
+export const past = "This page shows the present. Data, Search and the texts in Memory follow the time you chose.";
+
+export async function show({ signal, live, refresh }) {
+  const [status, stats, agents, ready] = await Promise.all([
+    call("store.status", {}, { signal }),
+    call("data.stats", { days: DAYS }, { signal }),
+    call("agent.list", {}, { signal }),
+    call("crumb.ready", { limit: 6, explain: true }, { signal }),
+  ]);
+  live(refresh);
+  if (!status.seq) {
+    return [heading("Overview", where(status)), empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
+  }
+  return [
+    heading("Overview", where(status), health(status)),
+    h("div", { class: "figures" },
+      figure(count(status.records), "records", href(["data"])),
+      things(status).map(([noun, many, to]) => figure(count(many), noun, to)),
+      figure(count(status.seq), "commits", href(["timeline"])),
+      figure(bytes(status.size_bytes), "on disk")),
+    status.findings.length ? card("Findings", h("ul", { class: "list" }, status.findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))) : null,
+    h("div", { class: "columns" },
+      card(`Commits of the last ${DAYS} days`, chart(stats.days)),
+      card("Ready work", readyList(ready)),
+      card("Agents", agentList(agents.items)),
+      card("Latest", latest(status.commits))),
+  ];
+}
+
+const where = (status) => `${status.engine} · ${status.place}`;
+
+function health(status) {
+  if (status.degraded) return chip("store unavailable: local copy", "bad");
+  return status.health === "ok" ? chip("healthy", "good") : chip("needs attention", "bad");
+}
+
+function things(status) {
+  const page = { block: "memory", crumb: "work", trail: "work" };
+  return status.things.filter((each) => each.noun in page).map((each) => [each.count === 1 ? each.noun : each.noun + "s", each.count, href([page[each.noun]])]);
+}
+
+function figure(value, noun, to) {
+  const kids = [h("span", { class: "value" }, value), h("span", { class: "muted" }, noun)];
+  return to ? h("a", { class: "figure", href: to }, kids) : h("div", { class: "figure" }, kids);
+}
+
+export function chart(days) {
+  const width = 560, height = 132, base = 108, gap = 6;
+  const most = Math.max(1, ...days.map((each) => each.commits));
+  const wide = (width - gap * (days.length - 1)) / days.length;
+  const total = days.reduce((sum, each) => sum + each.commits, 0);
+  const name = (at) => new Date(at).toLocaleDateString("en", { day: "numeric", month: "short", timeZone: "UTC" });
+  const bars = days.map((each, place) => {
+    const tall = each.commits ? Math.max(3, (each.commits / most) * (base - 20)) : 1;
+    const x = place * (wide + gap);
+    return s("g", null,
+      s("title", null, `${name(each.at)}: ${plural(each.commits, "commit")}`),
+      s("rect", { x, y: 0, width: wide, height: base, class: "hit" }),
+      s("rect", { x, y: base - tall, width: wide, height: tall, rx: 3, class: each.commits ? "bar" : "bar none" }),
+      each.commits === most ? s("text", { x: x + wide / 2, y: base - tall - 6, "text-anchor": "middle" }, count(each.commits)) : null,
+      place % 3 === (days.length - 1) % 3 ? s("text", { x: x + wide / 2, y: height - 6, "text-anchor": "middle" }, name(each.at)) : null);
+  });
+  const label = `${plural(total, "commit")} in ${days.length} days`;
+  return h("figure", { class: "chart" }, s("svg", { viewBox: `-12 0 ${width + 24} ${height}`, role: "img", "aria-label": label }, bars));
+}
+
+function readyList(ready) {
+  if (!ready.items.length) return empty("Nothing is ready to be taken.", ready.explain, "dgent add \"Write the release notes\"");
+  return h("ul", { class: "list" }, ready.items.map((each) => h("li", null,
+    h("a", { href: href(["work", "crumb", each.id]) }, each.name || each.id),
+    h("span", { class: "muted small" }, " ", each.reasons.join("; ")))));
+}
+
+function agentList(items) {
+  if (!items.length) return empty("No agent is known yet.", "An agent is listed when it makes its first block.", "dgent --agent scout block create persona \"I answer briefly.\"");
+  return h("ul", { class: "list" }, items.map((each) => h("li", null,
+    h("a", { href: href(["memory", each.name]) }, agent(each.name)), each.status === "active" ? null : chip(each.status),
+    each.description && h("span", { class: "muted small" }, " ", each.description))));
+}
+
+function latest(commits) {
+  return h("ul", { class: "list" }, commits.map((each) => h("li", null,
+    h("a", { href: href(["timeline", String(each.seq)]) }, sentences(each)[0]),
+    h("span", { class: "muted small" }, " ", time(each.at)))));
+}

@@ -1,0 +1,48 @@
+"""The studio as people start it: `dgent studio` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+START = """
+import sys
+from datetime import datetime
+from dgent import clock
+from dgent.doors.cli.main import main
+moment = sys.argv.pop(1)
+if moment:
+    at = datetime.fromisoformat(moment)
+    clock.now, clock.now_us = lambda: at, lambda: clock.to_us(at)
+main()
+"""
+
+
+@contextmanager
+def studio(*options: str, moment: datetime | None = None, home: str | None = None) -> Iterator[str]:
+    """Run the studio, with its clock stopped at a moment if given; yields its link, which works once."""
+    at = "" if moment is None else moment.isoformat()
+    words = [sys.executable, "-c", START, at, *options, "studio", "--no-browser"]
+    env = {**os.environ, **({} if home is None else {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home})}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    try:
+        said = ""
+        while "http://" not in said:
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the studio did not start: {said}")
+            said += line
+        found = re.search(r"http://\S+", said)
+        assert found is not None
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        process.stdout.close()
