@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 START = """
 import sys
@@ -24,12 +27,21 @@ main()
 """
 
 
+def run(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run something async on a thread of its own: a browser has the loop of this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(work())).result()
+
+
 @contextmanager
 def studio(*options: str, moment: datetime | None = None, home: str | None = None) -> Iterator[str]:
     """Run the studio, with its clock stopped at a moment if given; yields its link, which works once."""
     at = "" if moment is None else moment.isoformat()
     words = [sys.executable, "-c", START, at, *options, "studio", "--no-browser"]
-    env = {**os.environ, **({} if home is None else {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home})}
+    env = {
+        **os.environ,
+        **({} if home is None else {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}),
+    }
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     try:

@@ -118,7 +118,8 @@ class _Story:
         cache = await self.work.start("try a cache", "pages in 100 ms")
         await self.work.add_many(["start a cache", "fill it at night", "measure a day of it"], trail=cache)
         self.at(6, 11)
-        human = await self.memory.create("human", description="who I work for", kind="core", text="Ann ships on Thursdays.\n")  # fmt: skip
+        about = {"description": "who I work for", "kind": "core"}
+        human = await self.memory.create("human", **about, text="Ann ships on Thursdays.\n")
         await human.append("She reads diffs on her phone: keep them short.\n", message="told me today")
         lines = "# Release 2.0\n\n1. Measure the search\n2. Ask the critic\n3. Ship\n"
         await self.memory.create("plan", description="what comes next", text=lines)
@@ -136,13 +137,17 @@ class _Story:
         """Let the critic change the plan, and finish some work."""
         self.at(3, 16)
         theirs = await self.critics_memory.get("plan", owner="scout")
-        await theirs.replace("Ask the critic\n", "Ask the critic, with figures\n", message="no figures, no release")  # fmt: skip
+        await theirs.replace(
+            "Ask the critic\n", "Ask the critic, with figures\n", message="no figures, no release"
+        )
         self.tick()
         create = self.critics_memory.create
         await create("persona", kind="core", text="I am critic.\nI ask for the number behind each claim.\n")
         lines = "We write down why.\nWe undo rather than hide.\n"
         await create("charter", text=lines, owner="_constellation_", description="what all of us agree on")
-        await self.memory.create("scratchpad", template="scratchpad", value="tokenizer: 3 of 4 languages done\n")  # fmt: skip
+        await self.memory.create(
+            "scratchpad", template="scratchpad", value="tokenizer: 3 of 4 languages done\n"
+        )
         self.at(2, 10)
         await self.work.done(await self.work.take_one(self.measure.id, "scout"))
         self.tick()
@@ -156,11 +161,20 @@ class _Story:
         self.at(1, 11)
         await self._mark(self.scout, "measure", None, action="measure before the release", weight=5)
         self.tick()
-        await self._mark(self.critic, "wait", "measure", action="wait a day", weight=2, because=["tests are young"])  # fmt: skip
+        await self._mark(
+            self.critic, "wait", "measure", action="wait a day", weight=2, because=["tests are young"]
+        )
         self.tick()
         await self._mark(self.scout, "ship", "wait", action="ship it", weight=3)
         self.at(0, 14)
-        await self._mark(self.scout, "ship", "wait", action="ship it on Thursday", weight=8, because=["tests pass", "Ann agrees"])  # fmt: skip
+        await self._mark(
+            self.scout,
+            "ship",
+            "wait",
+            action="ship it on Thursday",
+            weight=8,
+            because=["tests pass", "Ann agrees"],
+        )
         self.tick(20)
         await self.critic.delete("wait", note="no longer needed")
         self.tick(2)

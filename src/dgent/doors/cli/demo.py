@@ -331,6 +331,7 @@ def play() -> None:
         "\n" + paint("Every step was checked as it was told.", fg="green", bold=True) + " Next: docs/start.md"
     )
     print("Connect an agent: dgent mcp install claude-code   (or cursor, vscode, zed, codex, claude-desktop)")
+    print("See what it knows in your browser: dgent studio")
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["spend"]:

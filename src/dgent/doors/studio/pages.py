@@ -1,4 +1,4 @@
-"""The pages of the studio as an ASGI application: its files, the login with a token, and links that work once."""
+"""The pages of the studio as an ASGI application: files, the login with a token, links that work once."""
 
 from __future__ import annotations
 

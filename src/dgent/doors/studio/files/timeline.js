@@ -40,11 +40,17 @@ export async function show({ parts, params, at, signal, live, state, refresh }) 
     heading("Timeline", at === null ? "Every change, the newest first. New ones appear by themselves." : `Every change up to commit ${at}.`),
     h("div", { class: "filters" },
       select("Agent", [["", "All agents"], ...names.map((each) => [each, each])], params.author ?? "", set("author")),
-      select("Schema", [["", "All schemas"], ...schemas.items.map((each) => [each.name, each.name])], params.schema ?? "", set("schema")),
+      select("Schema", [["", "All schemas"], ...schemaNames(schemas.items).map((each) => [each, each])], params.schema ?? "", set("schema")),
       select("Time", SPANS, params.since ?? "", set("since"))),
     travel(state.newest, log.first_seq, at),
     list, none, more(list, log, filters, refresh),
   ];
+}
+
+// Those of people first, then those of dgent that have records.
+function schemaNames(items) {
+  const own = (each) => Boolean(each.owner) || each.name.startsWith("dgent.");
+  return items.filter((each) => each.records || !own(each)).sort((a, b) => own(a) - own(b) || (a.name < b.name ? -1 : 1)).map((each) => each.name);
 }
 
 // -- the slider ---------------------------------------------------------------------------------------
@@ -145,11 +151,12 @@ async function itemDifference(item) {
 
 async function blockDifference(id, version) {
   const { data } = await call("data.get", { id });
-  const as = { agent: data.owner };
+  const all = data.owner === "_constellation_";  // it belongs to everyone
+  const as = { agent: all ? null : data.owner };
   const text = async (number) => (number < 1 ? "" : (await call("block.at", { label: id, version: String(number) }, as)).text);
   const [before, after] = await Promise.all([text(version - 1), text(version)]);
   return h("section", null,
-    h("p", { class: "meta" }, chip("block"), h("a", { href: href(["memory", data.owner, data.label]) }, `${data.owner} / ${data.label}`), h("span", { class: "muted" }, `version ${version}`)),
+    h("p", { class: "meta" }, chip("block"), h("a", { href: all ? href(["memory", "-", data.label], { owner: data.owner }) : href(["memory", data.owner, data.label]) }, `${all ? "everyone" : data.owner} / ${data.label}`), h("span", { class: "muted" }, `version ${version}`)),
     sideBySide(before, after, version > 1 ? `version ${version - 1}` : "nothing", `version ${version}`));
 }
 

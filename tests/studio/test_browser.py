@@ -1,0 +1,254 @@
+"""The studio in a real browser. The tests share a store, and each changes things of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dgent
+from dgent.blocks import Library
+from dgent.cupboard import Cupboard
+from tests.studio.browser import Watched
+from tests.studio.conftest import Shown
+from tests.studio.served import run, studio
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PAGES = {
+    "overview": "Commits of the last",
+    "timeline": "scout commented on",
+    "timeline/20": "Commit 20",
+    "memory/scout": "I name what I measured.",
+    "memory/scout/persona": "I name what I measured.",
+    "memory/scout/persona?tab=history": "the critic asked for figures",
+    "memory/scout/persona?tab=tree": "v1 – v2",
+    "memory/scout/plan?tab=sharing": "read and write it",
+    "memory/-/charter?owner=_constellation_": "We undo rather than hide.",
+    "work": "Write the release notes",
+    "work/ready": "Waits for other work",
+    "work/trails": "try an index on dates",
+    "work/lessons": "A cache does not help here",
+    "work/graph": "crumb · ready",
+    "data": "research.source",
+    "data/research.source": "Local-first software",
+    "data/witness.mark/ship": "What it came from",
+    "search?q=agents": "source-11",
+}
+
+
+def write(url: str, work: Callable[[dgent.Universe], Awaitable[object]], author: str = "critic") -> None:
+    """Change the store as another program."""
+
+    async def change() -> None:
+        async with dgent.open(url, author=author) as universe:
+            await work(universe)
+
+    run(change)
+
+
+@pytest.fixture(autouse=True)
+def nothing_went_wrong(shown: Shown) -> Iterator[None]:
+    """Fail for errors in the console, for dialogs, and for requests that leave the machine."""
+    shown.watched.problems.clear()
+    yield
+    assert shown.watched.problems == []
+
+
+def test_every_page_opens_at_every_width(shown: Shown) -> None:
+    page = shown.watched.page
+    for width in (1280, 380, 3840):
+        page.set_viewport_size({"width": width, "height": 900})
+        for path, text in PAGES.items():
+            shown.watched.open(path)
+            page.locator("main").get_by_text(text).first.wait_for()
+            assert not shown.watched.is_wider_than_the_window(), (path, width)
+            assert page.locator("main .failure").count() == 0, path
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_the_keyboard_is_enough(shown: Shown) -> None:
+    page = shown.watched.open("overview")
+    for key, title in zip(
+        "123456", ("Overview", "Timeline", "Memory", "Work", "Data", "Search"), strict=True
+    ):
+        page.keyboard.press(key)
+        page.locator("main:not([aria-busy]) h1", has_text=title).wait_for()
+        page.locator("body").evaluate("document.activeElement.blur()")
+    page.keyboard.press("1")
+    page.locator("h1", has_text="Overview").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("local-first")
+    page.keyboard.press("Enter")
+    page.locator("mark", has_text="Local").first.wait_for()
+    # All that can be clicked can be reached, and shows that it was.
+    shown.watched.open("timeline")
+    summary = page.locator("summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.locator("details[open] .items").first.wait_for()
+    assert summary.evaluate("node => getComputedStyle(node).outlineStyle") == "solid"
+    page.locator("body").evaluate("document.activeElement.blur()")
+    before = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor + document.documentElement.dataset.theme"
+    )
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") in ("dark", "light")
+    page.keyboard.press("t")
+    assert before != page.evaluate("document.documentElement.dataset.theme")
+
+
+def test_changes_appear_by_themselves(shown: Shown) -> None:
+    page = shown.watched.open("timeline")
+    page.locator(".dot.on").wait_for()
+    write(shown.url, lambda u: u.put(dgent.Datum("arrives", data={"text": "by itself"})))
+    page.get_by_text("critic added arrives").wait_for()
+    shown.watched.open("work")
+
+    async def add(u: dgent.Universe) -> None:
+        await Cupboard(u).add("Appear on the board", state="ready")
+
+    write(shown.url, add)
+    page.locator("[data-state=ready] .tile", has_text="Appear on the board").wait_for()
+
+
+def test_a_commit_is_undone_after_a_question(shown: Shown) -> None:
+    write(shown.url, lambda u: u.put(dgent.Datum("mistake", data={"text": "oops"})))
+    page = shown.watched.open("timeline")
+    entry = page.locator(".log > li").first
+    entry.locator("summary").click()
+    entry.locator(".items").get_by_text("oops").wait_for()
+    entry.get_by_role("button", name="Undo").click()
+    page.locator("dialog").get_by_text("as a new commit").wait_for()
+    page.locator("dialog").get_by_role("button", name="Cancel").click()
+    page.locator("dialog").wait_for(state="detached")
+    entry.get_by_role("button", name="Undo").click()
+    page.locator("dialog").get_by_role("button", name="Undo it").click()
+    page.get_by_text("was undone by commit").wait_for()
+    shown.watched.open("data/-/mistake")
+    page.get_by_text("It was deleted.").wait_for()
+
+
+def test_an_edit_that_collides_overwrites_nothing(shown: Shown) -> None:
+    page = shown.watched.open("memory/scout/plan")
+    page.get_by_role("button", name="Edit").click()
+    page.locator("#editor").fill("# Release 2.0\n\nmine\n")
+
+    async def edit(u: dgent.Universe) -> None:
+        block = await Library(u, "critic").get("plan", owner="scout")
+        await block.append("4. theirs\n", message="forgot one")
+
+    write(shown.url, edit)
+    page.locator("#why").fill("a shorter plan")
+    page.get_by_role("button", name="Save", exact=True).click()
+    conflict = page.locator(".conflict")
+    conflict.get_by_text("Not saved: critic saved version 3").wait_for()
+    assert "4. theirs" in conflict.inner_text()
+    assert "mine" in conflict.inner_text()
+    assert page.locator("#editor").input_value() == "# Release 2.0\n\nmine\n"
+    conflict.get_by_role("button", name="Save mine on top of version 3").click()
+    page.get_by_text("Saved as version 4.").wait_for()
+    shown.watched.open("memory/scout/plan?tab=history")
+    page.get_by_text("a shorter plan").wait_for()
+    page.get_by_text("forgot one").wait_for()
+    # The version of the other is still there, and comes back.
+    page.locator(".version", has_text="v3").click()
+    page.get_by_role("button", name="Roll back to it").click()
+    page.locator("dialog").get_by_role("button", name="Roll back").click()
+    page.get_by_text("version 5 says what version 3 said").wait_for()
+
+
+def test_the_past_is_shown_where_it_can_be(shown: Shown) -> None:
+    page = shown.watched.open("timeline")
+    slider = page.locator("#as-of")
+    slider.focus()
+    slider.press("Home")
+    page.locator("#past").get_by_text("You are looking at the past").wait_for()
+    # Links keep the time; a record that came later is not there yet.
+    page.get_by_role("navigation", name="Pages").get_by_text("Data").click()
+    page.get_by_role("link", name="research.source").click()
+    page.get_by_text("Records as of commit 1.").wait_for()
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("tbody tr").count() == 1
+    page.get_by_role("navigation", name="Pages").get_by_text("Work").click()
+    page.locator("#past").get_by_text("work has no view of the past").wait_for()
+    page.get_by_role("link", name="Back to now").click()
+    page.locator("#past").wait_for(state="hidden")
+    shown.watched.open("memory/scout/persona?at=25")
+    page.get_by_text(re.compile(r"Version \d, as it was at commit 25")).wait_for()
+
+
+def test_a_card_is_moved(shown: Shown) -> None:
+    page = shown.watched.open("work")
+    tile = page.locator(".tile", has_text="Rename the settings page")
+    tile.focus()
+    tile.press("Alt+ArrowRight")
+    page.locator("[data-state=pending] .tile", has_text="Rename the settings page").wait_for()
+    card = page.locator("[data-state=pending] .tile", has_text="Rename the settings page")
+    card.drag_to(page.locator("[data-state=pebble]"))
+    page.locator("[data-state=pebble] .tile", has_text="Rename the settings page").wait_for()
+
+
+def test_a_trail_is_abandoned_with_a_preview(shown: Shown) -> None:
+    page = shown.watched.open("work/trails")
+    page.get_by_role("link", name="try an index on dates").click()
+    page.get_by_role("button", name="Abandon").click()
+    dialog = page.locator("dialog")
+    dialog.get_by_text("build it on a copy (taken)").wait_for()
+    assert "This removes 3 crumbs" in dialog.inner_text()
+    dialog.locator("#lesson").fill("Dates are too even.")
+    dialog.get_by_role("button", name="Abandon it").click()
+    page.get_by_text("Abandoned: 3 crumbs removed.").wait_for()
+    shown.watched.open("work/lessons")
+    page.get_by_text("Dates are too even.").wait_for()
+
+
+def test_many_records_page_by_page(shown: Shown) -> None:
+    async def fill(u: dgent.Universe) -> None:
+        async with u.transaction() as tx:
+            for number in range(2000):
+                data = {"number": number, "even": number % 2 == 0}
+                await tx.put(dgent.Datum(f"row-{number:04}", schema="many.row", schema_version=1, data=data))
+
+    write(shown.url, fill)
+    page = shown.watched.open("data/many.row")
+    seen: set[str] = set()
+    for step in range(5):
+        page.get_by_text(f"{step * 50 + 1} – {step * 50 + 50}").wait_for()
+        rows = page.locator("tbody tr th").all_inner_texts()
+        assert len(rows) == 50
+        assert not seen & set(rows)
+        seen |= set(rows)
+        page.locator("#next").click()
+    page.locator("#back").click()
+    page.get_by_text("201 – 250").wait_for()
+    page.get_by_role("button", name="number").click()
+    page.locator("tbody tr").first.get_by_text("1999").first.wait_for()
+    page.locator("#where").fill("number<10")
+    page.locator("#where").press("Enter")
+    page.get_by_text("1 – 10").wait_for()
+    page.get_by_role("button", name="Remove the filter number<10").click()
+    page.get_by_text("1 – 50").wait_for()
+
+
+def test_sign_out_ends_the_session(browser: Browser) -> None:
+    with studio("--url", "memory:") as link:
+        page = browser.new_page()
+        watched = Watched(page, link)
+        page.get_by_text("Nothing is stored yet.").wait_for()
+        assert page.evaluate("document.cookie") == ""  # scripts cannot read it
+        kept = page.context.cookies()
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_text("You are signed out.").wait_for()
+        page.context.add_cookies(kept)  # type: ignore[arg-type]
+        assert page.request.get(f"{watched.base}/v1/constellations").status == 401
+        page.goto(link)
+        page.get_by_text("This link was used before").wait_for()
+        page.locator("#token").fill("dgent_wrong")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_text("the token is wrong").wait_for()
+        assert watched.problems == []
+        page.close()
