@@ -113,9 +113,9 @@ async def test_a_cookie_changes_things_only_through_the_studio(u: dgent.Universe
 
     server = Server(House({"main": open}), hosts=("127.0.0.1",), sessions={"right": "ann"}.get)
     client = Client(server)
-    cookie = {"cookie": "dgent_session=right"}
+    cookie = {"cookie": "dgent_session_8730=right"}
     assert (await client.get("/v1/status", **cookie)).status == 200
-    assert (await client.get("/v1/status", cookie="dgent_session=wrong")).status == 401
+    assert (await client.get("/v1/status", cookie="dgent_session_8730=wrong")).status == 401
     assert (await client.get("/v1/status", cookie="a=b;;=;\x01")).status == 401
     refused = await client.post("/v1/data/note", {"data": {}}, **cookie)
     assert refused.status == 403
@@ -123,7 +123,7 @@ async def test_a_cookie_changes_things_only_through_the_studio(u: dgent.Universe
     assert made.data["author"] == "ann"
     made = await client.post("/v1/data/note", {"data": {}}, x_dgent_studio="1", x_dgent_agent="bob", **cookie)
     assert made.data["author"] == "bob"
-    by_token = {"cookie": f"dgent_session={await token_for(u)}"}
+    by_token = {"cookie": f"dgent_session_8730={await token_for(u)}"}
     assert (await client.get("/v1/status", **by_token)).status == 200
     assert (await client.post("/v1/data/note", {"data": {}}, **by_token)).status == 403
 

@@ -151,11 +151,14 @@ async def test_a_file_is_sent_once(site: Site) -> None:
     assert len(small.body) < len(first.body) / 2
 
 
-@pytest.mark.parametrize(
-    "path", ["/../pages.py", "/files/app.js", "/%2e%2e/pages.py", "/app.js/", "/index.html"]
-)
+@pytest.mark.parametrize("path", ["/index.html", "/pages.py", "/..", "/%2e%2e%2fpages.py", "/v1"])
 async def test_only_its_own_files_are_sent(site: Site, path: str) -> None:
     assert (await site.ask("GET", path)).status == 404
+
+
+@pytest.mark.parametrize("path", ["/../pages.py", "/files/app.js", "/app.js/", "/second/v1/status", "//"])
+async def test_an_address_with_more_parts_needs_a_token(site: Site, path: str) -> None:
+    assert (await site.ask("GET", path)).status == 401
 
 
 async def test_a_link_works_once(site: Site) -> None:

@@ -160,7 +160,7 @@ class Server:
         if path in HEALTH:
             request.route = path
             return await self._health(path)
-        if self._pages is not None and not path.startswith(("/v1/", MCP, "/metrics")):
+        if self._pages is not None and path.count("/") == 1 and path not in (MCP, "/metrics"):
             request.route = "studio"
             await self._pages(request.scope, request.receive, send)
             return None
