@@ -1,7 +1,7 @@
 """Makes docs/screens/studio*.png and studio.txt: `python -m tests.studio.shots`, or `--check` the text.
 
-The real studio shows the story of these tests in Chromium, with the clocks of both stopped. Pixels differ from
-machine to machine, so what is compared is the text of each page: a picture is stale when that is.
+The real studio shows the story of these tests in Chromium, with the clocks of both stopped. Pixels differ
+from machine to machine, so what is compared is the text of each page: a picture is stale when that is.
 """
 
 from __future__ import annotations
