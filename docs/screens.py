@@ -324,7 +324,7 @@ def main() -> int:
         for name, text in made.items():
             (FOLDER / name).write_text(text, encoding="utf-8")
         return 0
-    stored = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.iterdir()}
+    stored = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.svg")}
     stale = sorted(name for name in {*made, *stored} if made.get(name) != stored.get(name))
     for name in stale:
         print(f"docs/screens/{name} is stale: run `python docs/screens.py`", file=sys.stderr)

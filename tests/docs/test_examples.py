@@ -56,7 +56,9 @@ def test_demo_tells_the_whole_story_without_colour(tmp_path: Path) -> None:
     ):
         assert line in done.stdout
     assert all(f"{kind} -> " in done.stdout for kind in ("record", "block", "crumb", "lesson"))
-    assert done.stdout.splitlines()[-1].startswith("Connect an agent: dgent mcp install")
+    connect, see = done.stdout.splitlines()[-2:]
+    assert connect.startswith("Connect an agent: dgent mcp install")
+    assert see.endswith("dgent studio")
 
 
 def test_every_example_is_named_in_the_docs() -> None:
