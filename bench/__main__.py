@@ -17,6 +17,7 @@ from bench.folders import folders
 from bench.footprint import footprint
 from bench.fresh import fresh
 from bench.growth import disk, growth
+from bench.http import http
 from bench.locomo import locomo
 from bench.mcp import mcp
 from bench.measure import Growth, Row, say
@@ -47,6 +48,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "search": search,
     "locomo": locomo,
     "mcp": mcp,
+    "http": http,
     "vectors": vectors,
     "calls": count_calls,
     "footprint": footprint,

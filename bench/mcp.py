@@ -11,12 +11,24 @@ import sys
 import tempfile
 import warnings
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bench.measure import Block, Row, Stopwatch, Took, compared, cpu_of, interleave, quartiles, say, verdict
+from bench.measure import (
+    Block,
+    Row,
+    Stopwatch,
+    Took,
+    compared,
+    cpu_of,
+    interleave,
+    quartiles,
+    say,
+    servers_us,
+    verdict,
+)
 from bench.plan import Plan
 from bench.stores import Stores
 
@@ -108,24 +120,13 @@ def _block(client: Any, tool: str, given: dict[str, Any]) -> Block:
     """A block of calls; counts the processor's time of this process and of all servers."""
 
     async def block() -> Took:
-        servers, watch = _servers_us(), Stopwatch()
+        servers, watch = servers_us(), Stopwatch()
         for _ in range(_IN_BLOCK):
             await client.call_tool(tool, given)
         took = watch.each(_IN_BLOCK)
-        return Took(took, took.cpu + (_servers_us() - servers) / _IN_BLOCK)
+        return Took(took, took.cpu + (servers_us() - servers) / _IN_BLOCK)
 
     return block
-
-
-def _servers_us() -> float:
-    """Return the processor's time that the processes started by this one have used."""
-    used = 0
-    for child in Path("/proc/self/task").glob("*/children"):
-        for pid in child.read_text().split():
-            for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-                with suppress(OSError):  # the thread ended
-                    used += int(thread.read_text().split()[0])
-    return used / 1e3
 
 
 async def _tokens(home: Path) -> Row:

@@ -43,7 +43,7 @@ async def serve(url: str, home: Path, words: Sequence[str] = ()) -> AsyncIterato
     assert process.stdout is not None
     try:
         line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        found = re.search(r"https?://127\.0\.0\.1:(\d+)", line)
         assert found, line
         yield Process(process, int(found[1]))
     finally:
