@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check
-.PHONY: check demo test soak lint types layers docs conformance bench bare clean
+.PHONY: check demo test soak lint types layers docs conformance fuzz bench bare clean
 .SILENT:
 
 check: lint types layers test docs bare  ## all of it
@@ -61,6 +61,9 @@ docs: $(VENV)/.installed  ## every snippet in the docs runs
 
 conformance: $(VENV)/.installed  ## the public suite of the Model Context Protocol; brings it with npm
 	$(BIN)/python -m tests.mcp.conformance
+
+fuzz: $(VENV)/.installed  ## schemathesis on the server; brings it with pip
+	$(BIN)/python -m tests.http.fuzz $(ARGS)
 
 bench: $(VENV)/.installed-bench  ## measure against the alternatives
 	$(BIN)/python -m bench $(ARGS)
