@@ -7,16 +7,19 @@ give the same bytes, because what no clock decides (a random id, free space, ver
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 FOLDER = Path(__file__).resolve().parent / "screens"
 COLUMNS = 100
@@ -196,22 +199,55 @@ def walked(steps: Iterable[tuple[int, tuple[str, ...]]]) -> list[str]:
 
 def printed(home: Path, minutes: int, *words: str, typed: str = "") -> str:
     """What `dgent` prints in a home at a moment."""
-    source = Path(__file__).resolve().parents[1] / "src"
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("DGENT_", "XDG_")) and name != "NO_COLOR"
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(minutes), *words, *([] if typed and "--python" in words else COLOR)],
-        capture_output=True,
-        input=typed.rstrip("\n"),
-        cwd=home,
-        env=kept | {"HOME": str(home), "PYTHONPATH": str(source), "COLUMNS": str(COLUMNS)},
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.replace(str(home), "~")
+    load_commands()
+    color = [] if typed and "--python" in words else COLOR
+    argv = ["dgent", str(minutes), *words, *color]
+    with ExitStack() as files:
+        streams = [files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(3)]
+        streams[0].write(typed.rstrip("\n"))
+        streams[0].seek(0)
+        child = os.fork()
+        if not child:
+            run_command(home, argv, [stream.fileno() for stream in streams])
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        out, err = (stream.seek(0) or stream.read() for stream in streams[1:])
+    assert code == 0, err
+    return out.replace(str(home), "~")
+
+
+@cache
+def load_commands() -> None:
+    """Import what the commands need, once: loading takes most of the time of a command."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+    modules = importlib.import_module("dgent.verbs.index").MODULES.values()
+    for module in ("dgent.doors.cli.command", "dgent.doors.cli.session", *sorted(set(modules))):
+        importlib.import_module(module)
+
+
+def run_command(home: Path, argv: list[str], streams: list[int]) -> NoReturn:
+    """Be the command: in a process of its own, with its own streams, folder and environment."""
+    code = 1
+    try:
+        for place, name in enumerate(("stdin", "stdout", "stderr")):
+            os.dup2(streams[place], place)
+            stream = open(place, "w" if place else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+        for name in list(os.environ):
+            if name.startswith(("DGENT_", "XDG_")) or name == "NO_COLOR":
+                del os.environ[name]
+        os.environ.update(HOME=str(home), COLUMNS=str(COLUMNS))
+        os.chdir(home)
+        sys.argv = argv
+        exec(RUN, {"__name__": "__main__"})
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def screens() -> dict[str, str]:
