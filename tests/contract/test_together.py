@@ -8,6 +8,7 @@ import gc
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -53,6 +54,22 @@ async def test_a_group_sees_its_own_commits(tmp_path: Path, durability: str) -> 
     assert found.execute(
         "SELECT count(*) FROM entry e LEFT JOIN datum d ON d.dk = e.dk AND d.live = 1 WHERE d.dk IS NULL"
     ).fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("history", ["all", "none"])
+async def test_a_group_adds_and_deletes_a_record(tmp_path: Path, history: Any) -> None:
+    async with dgent.open(f"sqlite:///{tmp_path}/a.db", durability="relaxed") as u:
+        u.register(dgent.Schema("note", contract=Note, indexes=("size",), history=history))
+        await u.remember(Note("the first of its schema"))
+        await asyncio.gather(
+            u.remember(Note("gone", 5), id="one"),
+            u.delete("one"),
+            u.remember(Note("gone", 5), id="two"),
+            u.delete("two"),
+            u.remember(Note("back", 6), id="two"),
+        )
+        assert [await u.exists("one"), (await u.get("two")).rev] == [False, 3]
+        assert [await u.count(schema="note", where={"size": size}) for size in (5, 6)] == [0, 1]
 
 
 def test_the_collector_watches_none_of_it() -> None:

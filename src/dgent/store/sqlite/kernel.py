@@ -498,6 +498,8 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
             self._tombstones.pop(row.id, None)
             self._execute(_UPDATE, (*row[2:], row.record_key))
         else:
+            if row.id in self._new:  # the same transaction has added it
+                self._write_waiting()
             self._tombstones[row.id] = row
 
     def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
