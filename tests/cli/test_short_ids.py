@@ -74,3 +74,16 @@ def test_one_line_is_kept_as_it_is(dgent_: Terminal, tmp_path: Path) -> None:
     assert "1 line kept as it is, because no record can hold it" in dgent_("beads", "import", str(file)).out
     file.write_text('{"title": "another"}\n{"title": "and this"}\n')
     assert "2 lines kept as they are, because no record can" in dgent_("beads", "import", str(file)).out
+
+
+def test_what_a_first_walk_stumbled_over(dgent_: Terminal, tmp_path: Path) -> None:
+    """Neighbours that wait are blocked, empty lists name what they list, hints say how to begin."""
+    first = added(dgent_, "Fix crash")
+    second = added(dgent_, "Write docs", "--needs", first)
+    assert f"{second}  blocked  Write docs" in dgent_("show", first).out
+    assert f"still waits for it: {second}  blocked" in dgent_("drop", first, "-m", "no").out
+    assert dgent_("lessons").out.strip() == "no lessons yet"
+    assert "no trails" in dgent_("trail", "list").out
+    assert "`dgent stash create k` makes one" in dgent_("stash", "increment", "k", "-3").err
+    said = dgent_("beads", "export", str(tmp_path / "issues.jsonl")).out
+    assert said.splitlines()[0].endswith("issues.jsonl: 2 lines")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages
+from tests.docs.interpreter import OTHERS, find_python, make_environment
 from tests.postgres.lease import url_for
 from tests.remote.host import find_host
 
@@ -46,10 +47,30 @@ def test_fences_are_known_and_fragments_are_rare() -> None:
         pages.compiled(page, block)
 
 
-@pytest.mark.parametrize("page", [pages.README, pages.DOCS / "start.md"], ids=pages.name)
+PASTED = [pages.README, pages.DOCS / "start.md"]
+
+
+@pytest.mark.parametrize("page", PASTED, ids=pages.name)
 def test_page_can_be_pasted_into_the_asyncio_prompt(page: Path, tmp_path: Path) -> None:
     """On a terminal, block by block, as a reader does; the prompt is a real one."""
-    prompt = Prompt([sys.executable, "-m", "asyncio"], tmp_path)
+    paste_page(page, Path(sys.executable), tmp_path, sys.version_info >= (3, 13))
+
+
+@pytest.mark.parametrize("page", PASTED, ids=pages.name)
+@pytest.mark.parametrize("version", OTHERS)
+def test_page_can_be_pasted_into_the_prompt_of_another_python(
+    version: str, page: Path, tmp_path: Path
+) -> None:
+    """The prompt differs: that of 3.13 edits several lines, and reads a paste as a whole."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    paste_page(page, make_environment(version, python), tmp_path, version == "3.13")
+
+
+def paste_page(page: Path, python: Path, folder: Path, marked: bool) -> None:
+    """Paste the blocks of a page one after another; `marked`: the prompt asks for marks around a paste."""
+    prompt = Prompt([str(python), "-m", "asyncio"], folder, marked)
     try:
         for block in pages.blocks(page):
             if block.info == "python":
@@ -65,7 +86,7 @@ def test_page_can_be_pasted_into_the_asyncio_prompt(page: Path, tmp_path: Path) 
 class Prompt:
     """A Python prompt on a terminal of its own, into which somebody pastes."""
 
-    def __init__(self, command: list[str], folder: Path) -> None:
+    def __init__(self, command: list[str], folder: Path, marked: bool) -> None:
         self.seen, self._brackets = "", False
         self._parent, child = pty.openpty()
         settings = {
@@ -80,6 +101,9 @@ class Prompt:
         )
         os.close(child)
         self._read_until(">>> ")
+        ends = time.monotonic() + 180
+        while marked and not self._brackets and time.monotonic() < ends:  # asked for after the first prompt
+            self._read()
 
     def paste(self, text: str) -> None:
         """Paste a block and press Enter; returns when the prompt is back."""
@@ -109,7 +133,10 @@ class Prompt:
         start, ends = len(self.seen), time.monotonic() + 180
         while wanted not in self.seen[start:]:
             assert time.monotonic() < ends, f"no {wanted!r} in\n{self.seen}"
-            if select.select([self._parent], [], [], 1)[0]:
-                raw = os.read(self._parent, 65536).decode(errors="replace")
-                self._brackets = self._brackets or "\x1b[?2004h" in raw
-                self.seen += re.sub("\x1b\\[[0-9;?]*[a-zA-Z]|\r", "", raw)
+            self._read()
+
+    def _read(self) -> None:
+        if select.select([self._parent], [], [], 1)[0]:
+            raw = os.read(self._parent, 65536).decode(errors="replace")
+            self._brackets = self._brackets or "\x1b[?2004h" in raw
+            self.seen += re.sub("\x1b\\[[0-9;?]*[a-zA-Z]|\r", "", raw)

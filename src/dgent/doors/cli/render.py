@@ -131,6 +131,7 @@ _DRAWINGS: dict[str, str] = {
     "Board": "crumb.draw_board",
     "TrailInfo": "crumb.draw_trail",
     "Items[TrailInfo]": "crumb.draw_trails",
+    "Lessons": "crumb.draw_lessons",
     "WholeTrail": "crumb.draw_whole_trail",
     "TrailEnd": "crumb.draw_trail_end",
     "LinkInfo": "crumb.draw_link",

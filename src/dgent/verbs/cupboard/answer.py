@@ -56,6 +56,7 @@ class Neighbour(msgspec.Struct, frozen=True):
     name: str
     state: str
     short_id: str = ""
+    open_parents: int = 0
 
     @property
     def handle(self) -> str:
@@ -203,6 +204,12 @@ class StashInfo(msgspec.Struct, frozen=True, kw_only=True):
     trail: str | None = None
 
 
+class Lessons(msgspec.Struct, frozen=True):
+    """Trails that were given up, with what was learned from them."""
+
+    items: list[TrailInfo]
+
+
 class WholeTrail(TrailInfo, frozen=True, kw_only=True):
     """An exploration with its work items and stashes; `kept` are those that outlived it."""
 
@@ -345,7 +352,8 @@ def trail_of(found: trail.Trail) -> TrailInfo:
 
 def neighbour_of(found: crumb.Crumb | trail.Trail) -> Neighbour:
     """Return a crumb or a trail in short."""
-    return Neighbour(found.id, found.name, found.state, found.short_id)
+    waits = getattr(found, "open_parents", 0)
+    return Neighbour(found.id, found.name, found.state, found.short_id, waits)
 
 
 def stash_of(found: stash.Stash, trail: str | None = None) -> StashInfo:

@@ -116,6 +116,7 @@ async def find_entity(cupboard: Cupboard, table: str, given: str) -> Any:
     if not like:
         if rows.noun in NOUNS:
             error.hint = f"`dgent {rows.noun} list` shows what there is"
+            error.hint += f", `dgent stash create {given}` makes one" if rows.noun == "stash" else ""
         raise error
     return like[0]
 

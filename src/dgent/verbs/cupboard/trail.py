@@ -11,6 +11,7 @@ from dgent.system.near import nearest
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
+    Lessons,
     Neighbour,
     Removed,
     TrailCrumb,
@@ -181,7 +182,7 @@ async def delete(context: Context, ask: OneTrail) -> Removed:
     return Removed("trails", trail.id, trail.name)
 
 
-class Lessons(Ask):
+class FindLessons(Ask):
     """Input of `trail.lessons`."""
 
     words: Annotated[str, argument("words that the name, goal, reason or lesson has", words=True)] = ""
@@ -189,9 +190,9 @@ class Lessons(Ask):
 
 
 @verb("trail.lessons", effect="read", errors=(InputError,))
-async def lessons(context: Context, ask: Lessons) -> Items[TrailInfo]:
+async def lessons(context: Context, ask: FindLessons) -> Lessons:
     """List what was learned from trails that were given up, newest first."""
     cupboard = await input.cupboard_of(context)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    return Items([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])
+    return Lessons([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

@@ -181,7 +181,12 @@ def draw_import(found: Any, paint: Paint) -> Lines:
 
 def draw_export(found: Any, paint: Paint) -> Lines:
     """Draw the result of an export."""
-    counts = ", ".join(f"{number:,} {name}" for name, number in found.lines.items() if number)
+    one = [*found.lines] == [found.path.rpartition("/")[2]]  # the file itself, whose name is said already
+    counts = ", ".join(
+        many(number, "line") if one else f"{number:,} {name}"
+        for name, number in found.lines.items()
+        if number
+    )
     where = paint(found.path, fg="cyan")
     return [f"{where}: {counts or 'nothing'}", f"as of commit {found.seq:,}, {size(found.size_bytes)}"]
 
@@ -483,6 +488,11 @@ def draw_trail(found: answer.TrailInfo, paint: Paint) -> Lines:
         if said := getattr(found, label):
             lines += [f"  {paint.dim(label)}  {paint(line)}" for line in said.splitlines()]
     return lines + draw_values(found.properties, paint)
+
+
+def draw_lessons(found: answer.Lessons, paint: Paint) -> Lines:
+    """Draw abandoned trails with their lessons, a line each."""
+    return draw_trails(Items(found.items), paint) if found.items else [paint.dim("no lessons yet")]
 
 
 def draw_trails(found: Items[answer.TrailInfo], paint: Paint) -> Lines:
