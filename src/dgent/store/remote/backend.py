@@ -285,6 +285,11 @@ class RemoteBackend:
         """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         found: Datum | None = await self._ask("get", wire.OneAsk(ids.check_id(id), as_of))
+        if found is not None and not lazy:
+            try:
+                found.data  # noqa: B018 - decoded now
+            except Corrupt as error:
+                return found.replace(data={}, problem=error.message)
         return found
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
