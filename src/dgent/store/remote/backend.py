@@ -69,7 +69,7 @@ from dgent.store.remote.address import Address
 from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
 from dgent.store.remote.match import MOST_HERE, cut_page, is_cursor_here, match, widen
-from dgent.store.remote.view import pack_versions, pack_view
+from dgent.store.remote.view import pack_search_view, pack_versions, pack_view
 
 BATCH = 1_000  # records, ids or commits of one request
 MOST_LISTED = 10_000  # versions, referrers or ancestors of one request
@@ -383,7 +383,7 @@ class RemoteBackend:
             **wire.pack_wanted(wanted),
             query=wire.pack_query(query),
             limit=limit,
-            view=pack_view(view, (query,)),
+            view=pack_search_view(view, query),
             as_of=as_of,
             among=None if among is None else list(among),
         )
