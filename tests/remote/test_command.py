@@ -71,7 +71,12 @@ def test_what_works_with_files_says_so(
 ) -> None:
     dgent_, url, token = served
     monkeypatch.setenv("DGENT_TOKEN", token)
-    for words in (("store", "doctor"), ("token", "create", "--agent", "mallory"), ("backup", "x.zip")):
+    for words in (
+        ("store", "doctor"),
+        ("token", "create", "--agent", "mallory"),
+        ("backup", "x.zip"),
+        ("serve", "--port", "0"),
+    ):
         said = dgent_("--url", url, *words)
         assert said.code in (2, 6, 7), (words, said)
         assert said.err.count("\n") < 8 and "Traceback" not in said.err

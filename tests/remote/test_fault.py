@@ -14,7 +14,8 @@ import dgent
 from dgent.errors import Closed, Corrupt, Denied, DgentError, OutcomeUnknown, Unavailable, Unsupported
 from dgent.store.backend import Commit, Put
 from dgent.store.remote import wire
-from dgent.universe.token import revoke_token
+from dgent.universe.gate import Principal
+from dgent.universe.token import create_token, revoke_token
 from dgent.universe.universe import Universe
 from dgent.verbs.path import invoke
 from tests.http.process import serve
@@ -111,17 +112,20 @@ async def test_reads_are_sent_again(through: Universe, proxy: Proxy) -> None:
 async def test_a_server_that_restarts(store_path: Path) -> None:
     url = f"sqlite:///{store_path / 'store.db'}"
     async with dgent.open(url) as here:
-        from dgent.universe.gate import Principal
-        from dgent.universe.token import create_token
-
         _, token = await create_token(here, Principal(AGENT, "partner"))
     async with serve(url, store_path) as first:
         port = first.port
         u = await dgent.open(f"{first.url}?timeout=5", token=token)
         try:
             await u.remember({"n": 1}, id="a")
+            waiting = asyncio.create_task(u.backend.wait(await u.seq(), 30))
+            await asyncio.sleep(0.2)
+            began = time.monotonic()
             first.process.terminate()
             await first.ended()
+            assert time.monotonic() - began < 8, "nobody waits for those who wait"
+            with pytest.raises(Unavailable):
+                await waiting
             began = time.monotonic()
             with pytest.raises(Unavailable) as caught:
                 await u.get("a")
@@ -256,6 +260,17 @@ async def test_many_at_once_and_flat_connections(u: Universe) -> None:
     assert await u.count(prefix="m") == 300
     pool = u.backend._pool  # type: ignore[attr-defined]
     assert len(pool._idle) <= pool.address.pool and not pool._busy
+
+
+async def test_many_who_wait_keep_nobody_from_working(place: Place) -> None:
+    async with dgent.open(place.url + "?pool=2&timeout=5", token=await place.token()) as u:
+        seq = await u.seq()
+        waiting = [asyncio.create_task(u.backend.wait(seq, 20)) for _ in range(40)]
+        await asyncio.sleep(0.3)
+        await u.remember({"n": 1})
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [seq + 1] * 40
+        pool = u.backend._pool  # type: ignore[attr-defined]
+        assert len(pool._idle) <= 2
 
 
 async def test_a_closed_handle_says_so(place: Place) -> None:

@@ -185,6 +185,16 @@ async def test_a_search_finds_words_also_of_blocks(u: Universe, place: Place) ->
     assert [hit.value.text for hit in await u.search("boats", schema="note")] == ["a boat on the lake"]
 
 
+async def test_a_search_looks_where_the_contracts_say(u: Universe, open_as: OpenAs) -> None:
+    """Texts that nobody declared are searched, unless the caller knows that there are none."""
+    await u.put(dgent.Datum("d", data={"note": {"text": "a heron"}}, schema="deep", schema_version=1))
+    assert len(await u.search("heron")) == 1
+    knowing = await open_as("conversant", "bob")  # it may not declare the schema to the store
+    assert len(await knowing.search("heron")) == 1
+    knowing.register(Schema("deep", contract=Deep))
+    assert await knowing.search("heron") == []
+
+
 async def test_more_than_one_request_takes(u: Universe) -> None:
     await u.put_many(dgent.Datum(f"r{n:05}", data={"n": n}) for n in range(2_500))
     assert len(await u.query(limit=None, prefix="r")) == 2_500

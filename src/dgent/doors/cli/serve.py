@@ -13,6 +13,7 @@ import click
 
 from dgent.doors.cli.options import DoorOptions, door_options, options_of
 from dgent.errors import Denied, InputError, Unsupported
+from dgent.store.registry import is_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,11 @@ def _named(
 
 
 def _opener(chosen: DoorOptions, settings: Settings) -> Opener:
+    if is_server(settings.url):
+        raise Unsupported(
+            "a store on another server is served there", hint="give --url or -C of a store here"
+        )
+
     async def open(stack: AsyncExitStack) -> Universe:
         from dgent.doors.cli.session import Store
 

@@ -56,6 +56,8 @@ class Served:
         self._right: OrderedDict[str, tuple[float, tokens.KnownToken]] = OrderedDict()
         self.feeds: dict[object, Feed] = {}
         self.mounted: dict[str, MountedServer] = {}
+        self.waits: set[asyncio.Future[int]] = set()  # of visitors who wait for the next commit
+        self.ending = False
 
     async def enter(self, token: str) -> Visitor:
         """Return the visitor of a token; raises Denied for a wrong one."""
@@ -78,7 +80,10 @@ class Served:
         return found
 
     async def end_streams(self) -> None:
-        """End the feeds of all visitors."""
+        """End the feeds of all visitors, and what they wait for."""
+        self.ending = True
+        for wait in self.waits:
+            wait.cancel()
         for feed in list(self.feeds.values()):
             await feed.close()
 

@@ -7,6 +7,7 @@ universe, as for every other door.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from dgent.verbs.wire import as_json
 
 MOST_ANSWER = 64 * 2**20
 MOST_OPS = 10_000
+LAST_WAIT_S = 0.1  # while the server stops
 
 
 class _Call:
@@ -91,7 +93,18 @@ class _Call:
 
     async def wait(self, ask: wire.WaitAsk) -> int:
         timeout_s = min(ask.timeout_s, LONGEST_WAIT_S) if ask.timeout_s > 0 else 0.0  # also for NaN
-        return await self.backend.wait(ask.since, timeout_s)
+        store = self.visitor.store
+        if store.ending:
+            timeout_s = min(timeout_s, LAST_WAIT_S)
+        waiting = asyncio.ensure_future(self.backend.wait(ask.since, timeout_s))
+        store.waits.add(waiting)
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            store.waits.discard(waiting)
+            waiting.cancel()
+        # Cancelled if the server is about to stop: the client finds out what comes then.
+        return await self.backend.last_seq() if waiting.cancelled() else waiting.result()
 
     async def last_seq(self, _ask: wire.Nothing) -> int:
         return await self.backend.last_seq()

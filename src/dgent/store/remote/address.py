@@ -46,6 +46,9 @@ class Address(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"<Address {self.place}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("place", self.place)]
+
 
 def address_of(url: str, token: str | None = None) -> Address:
     """Parse a URL like https://host/constellation?timeout=10; the token is never a part of it."""

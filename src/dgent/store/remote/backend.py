@@ -69,7 +69,7 @@ from dgent.store.remote.address import Address
 from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
 from dgent.store.remote.match import MOST_HERE, cut_page, is_cursor_here, match, widen
-from dgent.store.remote.view import pack_versions, pack_view
+from dgent.store.remote.view import pack_search_view, pack_versions, pack_view
 
 BATCH = 1_000  # records, ids or commits of one request
 MOST_LISTED = 10_000  # versions, referrers or ancestors of one request
@@ -285,6 +285,11 @@ class RemoteBackend:
         """Return the live version, or the one at a seq."""
         check_as_of(as_of)
         found: Datum | None = await self._ask("get", wire.OneAsk(ids.check_id(id), as_of))
+        if found is not None and not lazy:
+            try:
+                found.data  # noqa: B018 - decoded now
+            except Corrupt as error:
+                return found.replace(data={}, problem=error.message)
         return found
 
     async def get_many(self, ids: Sequence[str], as_of: int | None = None) -> list[Datum | None]:
@@ -378,7 +383,7 @@ class RemoteBackend:
             **wire.pack_wanted(wanted),
             query=wire.pack_query(query),
             limit=limit,
-            view=pack_view(view, (query,)),
+            view=pack_search_view(view, query),
             as_of=as_of,
             among=None if among is None else list(among),
         )

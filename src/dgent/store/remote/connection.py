@@ -143,7 +143,7 @@ def _reason_of(error: BaseException) -> str:
 
 
 class Pool:
-    """The connections to one server. A request waits while all are in use."""
+    """The connections to one server. A request waits while as many as there may be are in use."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -229,20 +229,24 @@ class Pool:
         return "\r\n".join((*lines, "", "")).encode("ascii") + body
 
     async def _try(self, request: bytes, waits: bool) -> Answer:
+        if waits:  # it takes no room: many who wait must not keep others from working
+            return await self._send(request, self._waiting)
         async with self._room:
-            found = self._take()
-            if found is None:
-                found = await self._connect()
-            held = self._waiting if waits else self._busy
-            held.add(found)
-            try:
-                return await found.ask(request)
-            finally:
-                held.discard(found)
-                if found.open and not self._closed:
-                    self._idle.append(found)
-                else:
-                    found.close()
+            return await self._send(request, self._busy)
+
+    async def _send(self, request: bytes, held: set[Connection]) -> Answer:
+        found = self._take()
+        if found is None:
+            found = await self._connect()
+        held.add(found)
+        try:
+            return await found.ask(request)
+        finally:
+            held.discard(found)
+            if found.open and not self._closed and len(self._idle) < self.address.pool:
+                self._idle.append(found)
+            else:
+                found.close()
 
     def _take(self) -> Connection | None:
         while self._idle:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from dgent import codec
 from dgent.errors import Corrupt, InputError
 from dgent.model.contract.lookup import Defaults, Lookup
@@ -38,7 +40,15 @@ def pack_view(view: View, queries: Iterable[Query]) -> WireView:
                 if found is not None:
                     seen[path] = found
     schemas = [SeenSchema(name, view.version(name) or 1, [*seen.values()]) for name, seen in fields.items()]
-    return WireView(schemas, part)  # type: ignore[arg-type]
+    return WireView(schemas, {}, part)  # type: ignore[arg-type]
+
+
+def pack_search_view(view: View, query: Query) -> WireView:
+    """Return the same for a search, which also depends on which schemas the caller knows."""
+    listed = getattr(view, "all", None)
+    names = [query.schema or ""] if listed is None else [each.name for each in listed()]
+    known = {name: version for name in names if (version := view.version(name)) is not None}
+    return msgspec.structs.replace(pack_view(view, (query,)), known=known)
 
 
 def pack_versions(view: View) -> WireView:
@@ -138,11 +148,12 @@ class SentView:
 
     def __init__(self, sent: WireView) -> None:
         self._schemas = {each.name: (each.version, SentLookup(each.fields)) for each in sent.schemas}
+        self._known = sent.known
 
     def version(self, schema: str) -> int | None:
         """Return the version of a schema that the caller knows."""
         found = self._schemas.get(schema)
-        return None if found is None else found[0]
+        return self._known.get(schema) if found is None else found[0]
 
     def shape(self, datum: Datum) -> Mapping[str, Any]:
         """Return the data as the caller sees it."""

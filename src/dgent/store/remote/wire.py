@@ -319,9 +319,10 @@ class SeenSchema(_Wire, frozen=True, array_like=True):
 
 
 class WireView(_Wire, frozen=True, omit_defaults=True):
-    """A caller's view; `part` as for a PartView."""
+    """A caller's view; `part` as for a PartView. Of `known` schemas only the version matters."""
 
     schemas: list[SeenSchema] = []
+    known: dict[str, int] = {}
     part: Literal["kept", "gone"] | None = None
 
 
