@@ -31,8 +31,8 @@ def server() -> Iterator[Server]:
     made.remove()
 
 
-def place(server: Server) -> str:
-    return with_universe(server.url, "away", timeout=3)
+def place(server: Server, timeout_s: int = 3) -> str:
+    return with_universe(server.url, "away", timeout=timeout_s)
 
 
 async def numbers(server: Server) -> dict[str, list[int]]:
@@ -93,7 +93,8 @@ async def test_writers_over_a_server_that_is_killed(
     monkeypatch.setattr(degradable, "PROBE_S", (0.2, 1.0))
     rng = random.Random(3)
     done = asyncio.Event()
-    async with dgent.open(place(server), degrade=True, outbox=str(tmp_path / "outbox.db")) as u:
+    # Shorter than the outages, so that they are noticed.
+    async with dgent.open(place(server, 1), degrade=True, outbox=str(tmp_path / "outbox.db")) as u:
         written: dict[str, int] = {}
 
         async def write(name: str) -> None:
