@@ -33,13 +33,9 @@ if TYPE_CHECKING:
 DeferUntil = Annotated[str | None, option("keep it out of the ready work: a time, or 2h for in two hours")]
 
 
-class AddCrumb(Relations):
-    """Input of `crumb.add`."""
+class CrumbValues(Relations, kw_only=True):
+    """The values that new and changed crumbs take."""
 
-    name: Annotated[str, argument("what is to be done", words=True)]
-    state: Annotated[str, option("draft, pending, ready, …; open means ready", short="s")] = "draft"
-    trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
-    parent: Annotated[tuple[str, ...], option("it waits for this crumb, as needs", complete="crumb")] = ()
     type: input.Type = None
     priority: input.Priority = None
     description: Annotated[str | None, option("more about it", short="d")] = None
@@ -49,11 +45,15 @@ class AddCrumb(Relations):
     defer_until: DeferUntil = None
 
 
-@verb("crumb.add", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
-async def add(context: Context, ask: AddCrumb) -> Crumb:
-    """Make a crumb, a work item."""
-    cupboard = await input.cupboard_of(context)
-    values = input.values_of(
+class NewCrumb(CrumbValues, kw_only=True):
+    """The values of new crumbs, and where they go."""
+
+    trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
+
+
+async def _values_of(cupboard: Cupboard, ask: CrumbValues) -> dict[str, Any]:
+    """Return the properties that the options give a crumb."""
+    return input.values_of(
         await cupboard.definitions(),
         "crumb",
         ask.property,
@@ -63,6 +63,21 @@ async def add(context: Context, ask: AddCrumb) -> Crumb:
         owner=ask.owner,
         labels=ask.label,
     )
+
+
+class AddCrumb(NewCrumb):
+    """Input of `crumb.add`."""
+
+    name: Annotated[str, argument("what is to be done", words=True)]
+    state: Annotated[str, option("draft, pending, ready, …; open means ready", short="s")] = "draft"
+    parent: Annotated[tuple[str, ...], option("it waits for this crumb, as needs", complete="crumb")] = ()
+
+
+@verb("crumb.add", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
+async def add(context: Context, ask: AddCrumb) -> Crumb:
+    """Make a crumb, a work item."""
+    cupboard = await input.cupboard_of(context)
+    values = await _values_of(cupboard, ask)
     later = None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until")
     links = await links_of(cupboard, ask, 0)
     links += await find_links(cupboard, {"needs": input.split_list(ask.parent)}, 0, {})
@@ -74,36 +89,18 @@ async def add(context: Context, ask: AddCrumb) -> Crumb:
     return crumb_of(made)
 
 
-class NewCrumbs(Relations):
+class NewCrumbs(NewCrumb):
     """Input of `crumb.new`; the options count for each of several crumbs."""
 
     text: Annotated[str, argument("what is to be done; - reads lines, a Markdown list or JSON", words=True)]
     draft: Annotated[bool, option("only a draft, which cannot be taken yet")] = False
-    trail: Annotated[str | None, option("put it on this trail", complete="trail")] = None
-    type: input.Type = None
-    priority: input.Priority = None
-    description: Annotated[str | None, option("more about it", short="d")] = None
-    owner: input.Owner = None
-    label: input.Label = ()
-    property: input.Property = ()
-    defer_until: DeferUntil = None
 
 
 @verb("crumb.new", effect="append", errors=(InputError, NotFound, Conflict), makes=True)
 async def new(context: Context, ask: NewCrumbs) -> Added:
     """Add work that is ready to be taken: a crumb, or several in one commit."""
     cupboard = await input.cupboard_of(context)
-    definitions = await cupboard.definitions()
-    values = input.values_of(
-        definitions,
-        "crumb",
-        ask.property,
-        type=ask.type,
-        priority=ask.priority,
-        description=ask.description,
-        owner=ask.owner,
-        labels=ask.label,
-    )
+    values = await _values_of(cupboard, ask)
     later = None if ask.defer_until is None else parse.ahead(ask.defer_until, "defer_until")
     plans = read_plans(ask.text)
     keys = {str(plan.fields["key"]): place for place, plan in enumerate(plans) if "key" in plan.fields}
@@ -272,20 +269,15 @@ async def list_(context: Context, ask: ListCrumbs) -> Items[Crumb]:
     return Items([crumb_of(each) for each in found])
 
 
-class SetCrumb(Relations):
+class SetCrumb(CrumbValues, kw_only=True):
     """Input of `crumb.set`."""
 
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
     name: Annotated[str | None, option("another name")] = None
     state: Annotated[str | None, option("another state; open means ready", short="s")] = None
-    type: input.Type = None
-    priority: input.Priority = None
-    description: Annotated[str | None, option("more about it", short="d")] = None
-    owner: input.Owner = None
     label: Annotated[tuple[str, ...], option("all its labels, instead of those it has", short="l")] = ()
     add_label: Annotated[tuple[str, ...], option("more labels: a,b")] = ()
     remove_label: Annotated[tuple[str, ...], option("labels that it no longer has: a,b")] = ()
-    property: input.Property = ()
     clear: Annotated[tuple[str, ...], option("a property that gets its default again")] = ()
     defer_until: Annotated[
         str | None, option("keep it out of the ready work: a time, 2h for in two hours, or never")
@@ -299,16 +291,7 @@ async def set_(context: Context, ask: SetCrumb) -> Crumb:
     """Change a crumb: its name, state, properties."""
     cupboard = await input.cupboard_of(context)
     crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
-    values = input.values_of(
-        await cupboard.definitions(),
-        "crumb",
-        ask.property,
-        type=ask.type,
-        priority=ask.priority,
-        description=ask.description,
-        owner=ask.owner,
-        labels=ask.label,
-    )
+    values = await _values_of(cupboard, ask)
     if ask == SetCrumb(id=ask.id, expect=ask.expect, force=ask.force):
         raise InputError("there is nothing to change", hint="give --name, --state, --property …")
     links = [room.Link(*map(str, link)) for link in await links_of(cupboard, ask, crumb.id)]
