@@ -107,7 +107,10 @@ def check_tags(values: object, field: str = "tags") -> frozenset[str]:
     """Return a set of tags; a bare string is refused because it would become its letters."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InputError(f"{field} must be a set of texts, not {type(values).__name__}", field=field)
-    tags = values if type(values) is frozenset else frozenset(values)
+    try:
+        tags = values if type(values) is frozenset else frozenset(values)
+    except TypeError:  # one that is a list, or the like
+        raise InputError(f"{field} must be a set of texts", field=field) from None
     exact = True
     for tag in tags:
         if not (type(tag) is str and tag.isascii() and 0 < len(tag) <= MAX_NAME_BYTES and "\0" not in tag):

@@ -49,7 +49,7 @@ async def test_query_and_count(u: dgent.Universe, marks: dgent.Collection[Mark])
 NOT_OF_ONE_SCHEMA = {
     *("open", "close", "acting", "for_room", "register", "schema_for", "schemas", "collection", "degraded"),
     *("commit", "outcome", "transact", "transaction", "undo", "changes", "seq", "stats", "compact", "forget"),
-    *("indexed", "drop_index", "embedded", "embedding", "refresh_texts", "declare_vectors"),
+    *("indexed", "start_indexing", "drop_index", "embedded", "embedding", "refresh_texts", "declare_vectors"),
     *("put", "put_many"),  # of any datum; a collection remembers values
     *("search_among", "search_vectors", "vectors"),
 }
