@@ -251,11 +251,6 @@ def backend_at(
         if outbox is not None:
             raise InputError("an outbox needs a store that may be unavailable", hint="pass degrade=True")
         return backend_for(urls[0], **_options_of(urls[0], urls, options)), tuple(map(mask, urls[1:]))
-    if is_server(urls[0]):
-        raise Unsupported(
-            "a store on a server has no outbox here",
-            hint="leave out degrade, or let the server degrade: `dgent config set degrade yes` there",
-        )
     return _degradable(urls, degrade, outbox, options), ()
 
 

@@ -588,6 +588,16 @@ class DegradableBackend:
         """The epoch of the store; empty while it cannot be reached."""
         return b"" if self._down is not None else getattr(self._store, "epoch", b"")
 
+    @property
+    def agent(self) -> str | None:
+        """The agent that a server takes this program for; None if the store has no such."""
+        return getattr(self._store, "agent", None) or None
+
+    @property
+    def holds_rooms(self) -> bool:
+        """True unless the store is on a server."""
+        return getattr(self._store, "holds_rooms", True)
+
     async def stats(self) -> BackendStats:
         """Return statistics of the store, or partial ones; `details["degraded"]` says which."""
         await self.outbox.refresh()
