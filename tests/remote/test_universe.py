@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,6 +19,7 @@ import dgent
 from dgent import Query, Schema
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
+from dgent.doors.http import store
 from dgent.errors import Denied, InputError, Unsupported, VersionConflict
 from dgent.sync import open as open_sync
 from dgent.universe.universe import Universe
@@ -206,6 +211,21 @@ async def test_more_than_one_request_takes(u: Universe) -> None:
     assert [each.data["n"] for each in found] == [*range(2_500)]
 
 
+async def test_large_records_come_in_smaller_parts(u: Universe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_ANSWER", 100_000)
+    for n in range(12):
+        await u.put(dgent.Datum(f"r{n:02}", content=bytes([n]) * 30_000))
+    ids = [f"r{n:02}" for n in range(12)]
+    assert [each.id for each in await u.query(prefix="r", descending=False)] == ids
+    assert [each.content[0] for each in await u.get_many(ids)] == [*range(12)]
+    assert [change.items[0].id for change in await u.changes()] == ids
+    await u.put(dgent.Datum("large", content=b"x" * 200_000))
+    with pytest.raises(InputError, match="more than is sent"):
+        await u.get("large")
+    with pytest.raises(InputError, match="more than is sent"):
+        await u.query(prefix="large")
+
+
 async def test_rooms_are_used_by_their_verbs(u: Universe) -> None:
     with pytest.raises(Unsupported, match="rooms"):
         await Library(u, AGENT).create("persona", text="x")
@@ -273,3 +293,26 @@ def test_a_token_never_shows(store_path: Path) -> None:
     assert "sesame" not in str(caught.value)
     with pytest.raises(InputError, match="takes no token"):
         dgent.open(f"sqlite:///{store_path}/a.db", token="dgent_sesame")
+
+
+async def test_nothing_leaks_over_many_opens(place: Place) -> None:
+    token = await place.token()
+    counts = []
+    for _ in range(3):
+        for _ in range(15):
+            async with dgent.open(place.url, token=token) as u:
+                await u.seq()
+        await asyncio.sleep(0.1)  # the server's ends close a little later
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[2] <= counts[0] + 2, counts
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def test_a_client_needs_nothing_of_the_server() -> None:
+    program = (
+        "import sys, dgent; dgent.open('https://host/x', token='dgent_x');"
+        "print([name for name in ('uvicorn', 'starlette', 'httptools', 'click') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

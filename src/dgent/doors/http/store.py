@@ -216,7 +216,11 @@ async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
         return _report(InputError(f"{name}: the input is nested too deeply"))
     if len(found) > MOST_ANSWER:
         return _report(
-            InputError(f"the answer has {len(found):,} bytes, more than is sent at once", hint="ask for less")
+            InputError(
+                f"the answer has {len(found):,} bytes, more than is sent at once",
+                hint="ask for less",
+                answer_bytes=len(found),
+            )
         )
     return Response(found, 200, HEADERS, wire.KIND)
 

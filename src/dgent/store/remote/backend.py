@@ -297,9 +297,13 @@ class RemoteBackend:
         check_as_of(as_of)
         wanted = check_ids(ids)
         found: list[Datum | None] = []
-        for start in range(0, len(wanted), BATCH):
-            batch = list(wanted[start : start + BATCH])
-            found += self._check_size(await self._ask("get_many", wire.ManyAsk(batch, as_of)), batch)
+        most = BATCH
+        while len(found) < len(wanted):
+            batch = list(wanted[len(found) : len(found) + most])
+            try:
+                found += self._check_size(await self._ask("get_many", wire.ManyAsk(batch, as_of)), batch)
+            except InputError as error:
+                most = _fewer(error, len(batch))
         return found
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
@@ -329,11 +333,15 @@ class RemoteBackend:
     async def _query(self, query: Query, view: wire.WireView, as_of: int | None) -> Page:
         sent = wire.pack_query(query)
         items: list[Datum] = []
+        most = BATCH
         while True:
-            left = None if query.limit is None else query.limit - len(items)
-            size = BATCH if left is None else min(left, BATCH)
+            size = most if query.limit is None else min(query.limit - len(items), most)
             part = msgspec.structs.replace(sent, limit=size)
-            page: wire.WirePage = await self._ask("query", wire.QueryAsk(part, view, as_of))
+            try:
+                page: wire.WirePage = await self._ask("query", wire.QueryAsk(part, view, as_of))
+            except InputError as error:
+                most = _fewer(error, size)
+                continue
             items += page.items
             if page.cursor is None or len(items) == query.limit or not page.items:
                 break
@@ -416,9 +424,14 @@ class RemoteBackend:
         check_seq(since, "since")
         check_limit(limit)
         found: list[Change] = []
+        most = BATCH
         while len(found) < limit:
-            size = min(limit - len(found), BATCH)
-            sent: list[wire.WireChange] = await self._ask("changes", wire.ChangesAsk(since, size))
+            size = min(limit - len(found), most)
+            try:
+                sent: list[wire.WireChange] = await self._ask("changes", wire.ChangesAsk(since, size))
+            except InputError as error:
+                most = _fewer(error, size)
+                continue
             found += map(wire.unpack_change, sent)
             if len(sent) < size or found[-1].seq is None:
                 break
@@ -537,3 +550,10 @@ class RemoteBackend:
     async def store_vectors(self, schema: str, spec: VectorSpec, given: Sequence[GivenVector]) -> int:
         """Refuse: vectors are stored where the store is."""
         self._lack("storing vectors")
+
+
+def _fewer(error: InputError, asked: int) -> int:
+    """Return how many to ask for where an answer was too large to be sent; raises any other error."""
+    if "answer_bytes" not in error.details or asked <= 1:
+        raise error
+    return max(1, asked // 4)
