@@ -13,7 +13,7 @@ import pytest
 import dgent
 from dgent.errors import Closed, Corrupt, Denied, DgentError, OutcomeUnknown, Unavailable, Unsupported
 from dgent.store.backend import Commit, Put
-from dgent.store.remote import wire
+from dgent.store.remote import calls, wire
 from dgent.universe.gate import Principal
 from dgent.universe.token import create_token, revoke_token
 from dgent.universe.universe import Universe
@@ -23,10 +23,10 @@ from tests.remote.conftest import OpenAs, Place
 from tests.remote.host import AGENT
 from tests.remote.proxy import Proxy, answering
 
-HELLO = wire.Hello(wire.FORMAT, AGENT, "partner", "sqlite", b"", 0)
+HELLO = wire.Hello(calls.FORMAT, AGENT, "partner", "sqlite", b"", 0)
 
 
-def answer(body: bytes, kind: str = wire.KIND, status: str = "200 OK", length: int | None = None) -> bytes:
+def answer(body: bytes, kind: str = calls.KIND, status: str = "200 OK", length: int | None = None) -> bytes:
     size = len(body) if length is None else length
     return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n\r\n".encode() + body
 
@@ -148,7 +148,7 @@ async def test_nobody_is_there() -> None:
 
 
 async def test_a_slow_server_is_given_up() -> None:
-    async with answering(answer(wire.pack(HELLO)), pause_s=30) as url:
+    async with answering(answer(calls.pack(HELLO)), pause_s=30) as url:
         began = time.monotonic()
         with pytest.raises(Unavailable, match="in time"):
             await dgent.open(url + "?timeout=1", token="dgent_x")
@@ -185,7 +185,7 @@ HOSTILE = {
     "a long head": b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
     "a page": answer(b"<html>hello</html>", "text/html"),
     "no MessagePack": answer(b"\xc1\xc1"),
-    "another type": answer(wire.pack(["a"])),
+    "another type": answer(calls.pack(["a"])),
     "JSON": answer(b'{"ok": true}', "application/json"),
     "too much": answer(b"x", length=10**13),
     "no number": answer(b"x").replace(b"content-length: 1", b"content-length: -1"),
@@ -197,7 +197,7 @@ HOSTILE = {
     "a bare error": answer(b"", "text/plain", "500 Oops"),
     "an odd error": answer(b'{"code": 5}', "application/json", "400 Bad"),
     "deep": answer(b"\x91" * 100_000),
-    "another format": answer(wire.pack(wire.Hello(99, AGENT, "partner", "x", b"", 0))),
+    "another format": answer(calls.pack(wire.Hello(99, AGENT, "partner", "x", b"", 0))),
 }
 
 
@@ -226,9 +226,9 @@ async def test_errors_of_a_server_are_ours(place: Place) -> None:
 
 
 async def test_an_answer_in_chunks_is_read(place: Place) -> None:
-    body = wire.pack(HELLO)
+    body = calls.pack(HELLO)
     head = (
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: " + wire.KIND.encode() + b"\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: " + calls.KIND.encode() + b"\r\n\r\n"
     )
     chunks = b"".join(b"%x\r\n%s\r\n" % (1, body[n : n + 1]) for n in range(len(body))) + b"0\r\nx: y\r\n\r\n"
     async with answering(lambda _n: head + chunks) as url, dgent.open(url, token="dgent_x") as u:
@@ -237,7 +237,7 @@ async def test_an_answer_in_chunks_is_read(place: Place) -> None:
 
 async def test_a_busy_server_is_asked_again_later() -> None:
     busy = b"HTTP/1.1 429 Wait\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    async with answering(lambda n: busy if n == 1 else answer(wire.pack(HELLO))) as url:
+    async with answering(lambda n: busy if n == 1 else answer(calls.pack(HELLO))) as url:
         began = time.monotonic()
         async with dgent.open(url, token="dgent_x"):
             assert time.monotonic() - began >= 0.9

@@ -12,7 +12,7 @@ from dgent import Datum, Query, Schema
 from dgent.blocks import Library
 from dgent.errors import Denied, InputError, NotFound, Unsupported
 from dgent.store.backend import Commit, Declaration, Keep, Put
-from dgent.store.remote import wire
+from dgent.store.remote import calls, wire
 from dgent.universe.universe import Universe
 from tests.remote.conftest import OpenAs, Place
 from tests.remote.host import AGENT
@@ -40,8 +40,8 @@ async def secret(place: Place) -> list[str]:
 async def send(u: Universe, name: str, body: bytes) -> Any:
     """Call the server with bytes of any kind."""
     backend: Any = u.backend
-    answer = await backend._send(wire.PATH + name, body, wire.KIND)
-    return wire.unpack_answer(name, answer.body, "the server")
+    answer = await backend._send(calls.PATH + name, body, calls.KIND)
+    return calls.unpack_answer(name, answer.body, "the server")
 
 
 @pytest.mark.parametrize("trust", ["friend", "conversant"])
@@ -84,7 +84,7 @@ async def test_a_commit_names_neither_room_nor_author_nor_time(u: Universe, fiel
     value: Any = 1 if field == "at_us" else "blocks"
     with pytest.raises((Denied, Unsupported)):
         await u.backend.commit(Commit([Put(Datum("a"))], **{field: value}), u.contracts)
-    ask = msgspec.to_builtins(wire.CommitAsk([wire.pack_op(Put(Datum("a")))]), builtin_types=(bytes,))
+    ask = msgspec.to_builtins(calls.CommitAsk([wire.pack_op(Put(Datum("a")))]), builtin_types=(bytes,))
     with pytest.raises(InputError, match=field):
         await send(u, "commit", msgspec.msgpack.encode({**ask, field: value}))
     with pytest.raises(InputError, match="kind"):
@@ -100,7 +100,7 @@ async def test_a_friend_does_nothing_that_cannot_be_undone(open_as: OpenAs, u: U
         lambda: friend.forget("a"),
         lambda: friend.compact(Keep(versions=0)),
         lambda: backend.drop_index("note", "n"),
-        lambda: send(friend, "fill", wire.pack(wire.FillAsk("note", 1))),
+        lambda: send(friend, "fill", calls.pack(calls.FillAsk("note", 1))),
         lambda: backend.declare(Declaration("note", 1, history="none")),
         lambda: backend.declare(Declaration("note", 1, owner="mine")),
         lambda: backend.declare(Declaration("note", 1, feed=False)),
@@ -124,7 +124,7 @@ async def test_a_conversant_reads_and_adds(open_as: OpenAs, u: Universe) -> None
         lambda: conversant.put(Datum("a", data={"n": 3})),
         lambda: conversant.delete("a"),
         lambda: conversant.forget("a"),
-        lambda: send(conversant, "declare", wire.pack(wire.DeclareAsk(Declaration("note", 1)))),
+        lambda: send(conversant, "declare", calls.pack(calls.DeclareAsk(Declaration("note", 1)))),
     ):
         with pytest.raises((Denied, dgent.errors.VersionConflict)):
             await call()
@@ -142,28 +142,28 @@ ODD: dict[str, tuple[str, bytes]] = {
     "a method of the object": ("__init__", b""),
     "nothing": ("get", b""),
     "not a map": ("get", b"\x01"),
-    "another type": ("get", wire.msgspec.msgpack.encode({"id": 5})),
-    "an unknown field": ("get", wire.msgspec.msgpack.encode({"id": "a", "room": "x"})),
+    "another type": ("get", msgspec.msgpack.encode({"id": 5})),
+    "an unknown field": ("get", msgspec.msgpack.encode({"id": "a", "room": "x"})),
     "deep": ("query", b"\x91" * 100_000),
-    "a page of a million": ("query", wire.pack(wire.QueryAsk(wire.WireQuery(limit=10**6)))),
-    "all": ("query", wire.pack(wire.QueryAsk(wire.WireQuery(limit=None)))),
-    "minus one": ("query", wire.pack(wire.QueryAsk(wire.WireQuery(limit=-1)))),
-    "many ids": ("get_many", wire.pack(wire.ManyAsk(["a"] * 5_000))),
-    "many commits": ("changes", wire.pack(wire.ChangesAsk(0, 10**9))),
-    "a time of no year": ("seq_at", wire.pack(wire.TimeAsk(2**63 - 1))),
-    "a query of no year": ("query", wire.pack(wire.QueryAsk(wire.WireQuery(since=2**62)))),
+    "a page of a million": ("query", calls.pack(calls.QueryAsk(wire.WireQuery(limit=10**6)))),
+    "all": ("query", calls.pack(calls.QueryAsk(wire.WireQuery(limit=None)))),
+    "minus one": ("query", calls.pack(calls.QueryAsk(wire.WireQuery(limit=-1)))),
+    "many ids": ("get_many", calls.pack(calls.ManyAsk(["a"] * 5_000))),
+    "many commits": ("changes", calls.pack(calls.ChangesAsk(0, 10**9))),
+    "a time of no year": ("seq_at", calls.pack(calls.TimeAsk(2**63 - 1))),
+    "a query of no year": ("query", calls.pack(calls.QueryAsk(wire.WireQuery(since=2**62)))),
     "odd conditions": (
         "query",
-        wire.pack(wire.QueryAsk(wire.WireQuery(where=["is", ["a"], "$eq", ["py", "os"]]))),
+        calls.pack(calls.QueryAsk(wire.WireQuery(where=["is", ["a"], "$eq", ["py", "os"]]))),
     ),
     "deep conditions": (
         "query",
-        wire.pack(wire.QueryAsk(wire.WireQuery(where=["not", ["not", ["not", 5]]]))),
+        calls.pack(calls.QueryAsk(wire.WireQuery(where=["not", ["not", ["not", 5]]]))),
     ),
     "a list as data": (
         "commit",
-        wire.pack(
-            wire.CommitAsk(
+        calls.pack(
+            calls.CommitAsk(
                 [
                     wire.WireOp(
                         "put",
@@ -177,8 +177,8 @@ ODD: dict[str, tuple[str, bytes]] = {
     ),
     "no JSON as data": (
         "commit",
-        wire.pack(
-            wire.CommitAsk(
+        calls.pack(
+            calls.CommitAsk(
                 [
                     wire.WireOp(
                         "put",
@@ -192,8 +192,8 @@ ODD: dict[str, tuple[str, bytes]] = {
     ),
     "deep data": (
         "commit",
-        wire.pack(
-            wire.CommitAsk(
+        calls.pack(
+            calls.CommitAsk(
                 [
                     wire.WireOp(
                         "put",
@@ -216,18 +216,18 @@ ODD: dict[str, tuple[str, bytes]] = {
             )
         ),
     ),
-    "a put of nothing": ("commit", wire.pack(wire.CommitAsk([wire.WireOp("put", None)]))),
-    "many ops": ("commit", wire.pack(wire.CommitAsk([wire.WireOp("delete", None, "a")] * 20_000))),
+    "a put of nothing": ("commit", calls.pack(calls.CommitAsk([wire.WireOp("put", None)]))),
+    "many ops": ("commit", calls.pack(calls.CommitAsk([wire.WireOp("delete", None, "a")] * 20_000))),
     "a view without a name": (
         "count",
-        wire.pack(
-            wire.QueryAsk(wire.WireQuery(), wire.WireView([wire.SeenSchema("n", 1, [wire.SeenField([])])]))
+        calls.pack(
+            calls.QueryAsk(wire.WireQuery(), wire.WireView([wire.SeenSchema("n", 1, [wire.SeenField([])])]))
         ),
     ),
-    "a guard of before": ("validate", wire.pack(wire.GuardAsk(wire.WireGuard(-5, [], [])))),
-    "a search of much": ("search", wire.pack(wire.SearchAsk(["a"], [], [], wire.WireQuery(), 10**9))),
-    "a long wait": ("wait", wire.pack(wire.WaitAsk(-1, 1e9))),
-    "a NaN": ("wait", wire.pack(wire.WaitAsk(0, float("nan")))),
+    "a guard of before": ("validate", calls.pack(calls.GuardAsk(wire.WireGuard(-5, [], [])))),
+    "a search of much": ("search", calls.pack(calls.SearchAsk(["a"], [], [], wire.WireQuery(), 10**9))),
+    "a long wait": ("wait", calls.pack(calls.WaitAsk(-1, 1e9))),
+    "a NaN": ("wait", calls.pack(calls.WaitAsk(0, float("nan")))),
 }
 
 
@@ -236,7 +236,7 @@ async def test_odd_requests_are_refused(u: Universe, name: str) -> None:
     call, body = ODD[name]
     await u.remember({"n": 1})
     if name == "a NaN":
-        ask = wire.pack(wire.WaitAsk(await u.seq(), float("nan")))
+        ask = calls.pack(calls.WaitAsk(await u.seq(), float("nan")))
         assert await send(u, call, ask) == await u.seq()
         return
     with pytest.raises((InputError, NotFound, Unsupported)):

@@ -24,8 +24,8 @@ from dgent.doors.http.mount import serve_mcp
 from dgent.doors.http.route import Match, Route, Router
 from dgent.doors.http.store import serve_call
 from dgent.errors import Denied, DgentError, InputError
-from dgent.store.remote.wire import CALLS
-from dgent.store.remote.wire import PATH as STORE
+from dgent.store.remote.calls import CALLS
+from dgent.store.remote.calls import PATH as STORE
 from dgent.universe.gate import Principal
 from dgent.verbs.data.history import Watch
 from dgent.verbs.registry import find

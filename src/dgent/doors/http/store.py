@@ -20,7 +20,7 @@ from dgent.doors.http.house import Visitor
 from dgent.errors import Denied, DgentError, InputError, NotFound
 from dgent.model import reserved
 from dgent.store.backend import Backend, BackendStats, Commit, Keep, Put
-from dgent.store.remote import wire
+from dgent.store.remote import calls, wire
 from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
 from dgent.store.remote.wire import SeenSchema, WireView
@@ -40,58 +40,58 @@ class _Call:
         self.visitor, self.universe = visitor, universe
         self.backend: Backend = universe.backend
 
-    async def hello(self, _ask: wire.Nothing) -> wire.Hello:
+    async def hello(self, _ask: calls.Nothing) -> wire.Hello:
         who, backend = self.visitor.principal, self.backend
         epoch = getattr(backend, "epoch", b"")
-        return wire.Hello(wire.FORMAT, who.name, who.trust, backend.name, epoch, await backend.last_seq())
+        return wire.Hello(calls.FORMAT, who.name, who.trust, backend.name, epoch, await backend.last_seq())
 
     # -- reads ----------------------------------------------------------------------------
 
-    async def get(self, ask: wire.OneAsk) -> Any:
+    async def get(self, ask: calls.OneAsk) -> Any:
         return await self.backend.get(ask.id, ask.as_of, lazy=True)
 
-    async def get_many(self, ask: wire.ManyAsk) -> Any:
+    async def get_many(self, ask: calls.ManyAsk) -> Any:
         return await self.backend.get_many(_few(ask.ids), ask.as_of)
 
-    async def ranks(self, ask: wire.ManyAsk) -> Any:
+    async def ranks(self, ask: calls.ManyAsk) -> Any:
         return await self.backend.ranks(_few(ask.ids))
 
-    async def query(self, ask: wire.QueryAsk) -> wire.WirePage:
+    async def query(self, ask: calls.QueryAsk) -> wire.WirePage:
         query = wire.unpack_query(ask.query)
         if query.limit is None or query.limit > BATCH:
             raise InputError(f"limit is at most {BATCH:,} here", hint="read page by page", field="limit")
         return wire.pack_page(await self.backend.query(query, unpack_view(ask.view), ask.as_of))
 
-    async def count(self, ask: wire.QueryAsk) -> int:
+    async def count(self, ask: calls.QueryAsk) -> int:
         return await self.backend.count(wire.unpack_query(ask.query), unpack_view(ask.view), ask.as_of)
 
-    async def search(self, ask: wire.SearchAsk) -> Any:
+    async def search(self, ask: calls.SearchAsk) -> Any:
         query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _listed(ask.limit)
         asked = ask.among if query.schema is None else [query.schema]
         own = await self.universe.refresh_texts(asked) if ask.as_of is None else {}
-        wanted = wire.unpack_wanted(ask)
+        wanted = calls.unpack_wanted(ask)
         found = await self.backend.search(wanted, query, view, limit, ask.as_of, own, ask.among)
         for schema in found.behind:
             self.universe.start_indexing(schema, view)
         return found
 
-    async def referrers(self, ask: wire.ListAsk) -> Any:
+    async def referrers(self, ask: calls.ListAsk) -> Any:
         return _whole(
             await self.backend.referrers(ask.id, _one_more(ask.limit), unpack_view(ask.view)), ask.limit
         )
 
-    async def ancestors(self, ask: wire.ListAsk) -> Any:
+    async def ancestors(self, ask: calls.ListAsk) -> Any:
         return await self.backend.ancestors(ask.id, _listed(ask.limit))
 
-    async def history(self, ask: wire.ListAsk) -> Any:
+    async def history(self, ask: calls.ListAsk) -> Any:
         return _whole(await self.backend.history(ask.id, _one_more(ask.limit)), ask.limit)
 
-    async def changes(self, ask: wire.ChangesAsk) -> list[wire.WireChange]:
+    async def changes(self, ask: calls.ChangesAsk) -> list[wire.WireChange]:
         if ask.limit > BATCH:
             raise InputError(f"limit is at most {BATCH:,} here", field="limit")
         return [*map(wire.pack_change, await self.backend.changes(ask.since, ask.limit))]
 
-    async def wait(self, ask: wire.WaitAsk) -> int:
+    async def wait(self, ask: calls.WaitAsk) -> int:
         timeout_s = min(ask.timeout_s, LONGEST_WAIT_S) if ask.timeout_s > 0 else 0.0  # also for NaN
         store = self.visitor.store
         if store.ending:
@@ -106,32 +106,32 @@ class _Call:
         # Cancelled if the server is about to stop: the client finds out what comes then.
         return await self.backend.last_seq() if waiting.cancelled() else waiting.result()
 
-    async def last_seq(self, _ask: wire.Nothing) -> int:
+    async def last_seq(self, _ask: calls.Nothing) -> int:
         return await self.backend.last_seq()
 
-    async def seq_at(self, ask: wire.TimeAsk) -> int:
+    async def seq_at(self, ask: calls.TimeAsk) -> int:
         return await self.backend.seq_at(wire.time_of(ask.us))
 
-    async def states_before(self, ask: wire.SeqAsk) -> Any:
+    async def states_before(self, ask: calls.SeqAsk) -> Any:
         return await self.backend.states_before(ask.seq)
 
-    async def validate(self, ask: wire.GuardAsk) -> int:
+    async def validate(self, ask: calls.GuardAsk) -> int:
         return await self.backend.validate(wire.unpack_guard(ask.guard), unpack_view(ask.view))
 
-    async def outcome(self, ask: wire.KeyAsk) -> Any:
+    async def outcome(self, ask: calls.KeyAsk) -> Any:
         return await self.backend.outcome(ask.key)
 
-    async def versions(self, ask: wire.SchemaAsk) -> Any:
+    async def versions(self, ask: calls.SchemaAsk) -> Any:
         return await self.backend.versions(ask.schema)
 
-    async def stats(self, _ask: wire.Nothing) -> BackendStats:
+    async def stats(self, _ask: calls.Nothing) -> BackendStats:
         found = await self.backend.stats()
         details = msgspec.to_builtins(found.details, enc_hook=str)
         return msgspec.structs.replace(found, place="", details=details)
 
     # -- writes ---------------------------------------------------------------------------
 
-    async def commit(self, ask: wire.CommitAsk) -> Any:
+    async def commit(self, ask: calls.CommitAsk) -> Any:
         if len(ask.ops) > MOST_OPS:
             raise InputError(f"a commit has at most {MOST_OPS:,} ops here", hint="send several", field="ops")
         ops = [*map(wire.unpack_op, ask.ops)]
@@ -153,7 +153,7 @@ class _Call:
             unpack_view(ask.view),
         )
 
-    async def declare(self, ask: wire.DeclareAsk) -> Any:
+    async def declare(self, ask: calls.DeclareAsk) -> Any:
         wanted, trust = ask.declaration, self.visitor.principal.trust
         if reserved.is_reserved(wanted.name) and wanted.name != reserved.LINKS:
             raise Denied(f"the schema {wanted.name!r} is dgent's own", schema=wanted.name)
@@ -180,26 +180,26 @@ class _Call:
         if who.trust != "partner":
             raise Denied(f"{who.name} is {who.trust} and may not {what}", principal=who.name)
 
-    async def fill(self, ask: wire.FillAsk) -> bool:
+    async def fill(self, ask: calls.FillAsk) -> bool:
         self._check_partner("index records")
         seen = [] if ask.version is None else [SeenSchema(ask.schema, ask.version)]
         return await self.backend.fill(ask.schema, unpack_view(WireView(seen)))
 
-    async def drop_index(self, ask: wire.IndexAsk) -> None:
+    async def drop_index(self, ask: calls.IndexAsk) -> None:
         self._check_partner("drop an index")
         await self.backend.drop_index(ask.schema, ask.path)
 
-    async def forget(self, ask: wire.ForgetAsk) -> Any:
+    async def forget(self, ask: calls.ForgetAsk) -> Any:
         self._check_partner("forget")
         return await self.backend.forget(ask.ids, self.visitor.principal.name, None, ask.only_deleted)
 
-    async def compact(self, ask: wire.KeepAsk) -> Any:
+    async def compact(self, ask: calls.KeepAsk) -> Any:
         self._check_partner("compact")
         after = None if ask.after is None else wire.time_of(ask.after)
         return await self.backend.compact(Keep(ask.versions, after, ask.schema))
 
 
-_RUN: dict[str, Callable[[_Call, Any], Awaitable[Any]]] = {name: getattr(_Call, name) for name in wire.CALLS}
+_RUN: dict[str, Callable[[_Call, Any], Awaitable[Any]]] = {name: getattr(_Call, name) for name in calls.CALLS}
 
 
 async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
@@ -208,8 +208,8 @@ async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
     try:
         if run is None:
             raise NotFound(f"a store has no call {name!r}", hint="GET /v1/openapi.json lists the addresses")
-        ask = wire.unpack_ask(name, body)
-        found = wire.pack(await run(_Call(visitor, await visitor.context.universe()), ask))
+        ask = calls.unpack_ask(name, body)
+        found = calls.pack(await run(_Call(visitor, await visitor.context.universe()), ask))
     except DgentError as error:
         return _report(error)
     except RecursionError:
@@ -222,7 +222,7 @@ async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
                 answer_bytes=len(found),
             )
         )
-    return Response(found, 200, HEADERS, wire.KIND)
+    return Response(found, 200, HEADERS, calls.KIND)
 
 
 def _report(error: DgentError) -> Response:

@@ -64,7 +64,7 @@ from dgent.store.engine.check import (
     check_seq,
     checked_declaration,
 )
-from dgent.store.remote import wire
+from dgent.store.remote import calls, errors, wire
 from dgent.store.remote.address import Address
 from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
@@ -135,10 +135,10 @@ class RemoteBackend:
             )
         self._pool = Pool(self.address)
         try:
-            hello: wire.Hello = await self._ask("hello", wire.Nothing())
-            if hello.format != wire.FORMAT:
+            hello: wire.Hello = await self._ask("hello", calls.Nothing())
+            if hello.format != calls.FORMAT:
                 raise Unsupported(
-                    f"{self.address.place} speaks format {hello.format}, and this program {wire.FORMAT}",
+                    f"{self.address.place} speaks format {hello.format}, and this program {calls.FORMAT}",
                     hint="use the same version of dgent on both sides",
                 )
         except BaseException:
@@ -157,7 +157,7 @@ class RemoteBackend:
     async def _ask(
         self,
         name: str,
-        ask: wire.Ask,
+        ask: calls.Ask,
         *,
         again: bool = True,
         changes: bool = False,
@@ -165,11 +165,11 @@ class RemoteBackend:
     ) -> Any:
         """Call the server and return its answer, or raise its error; most calls may be sent `again`."""
         answer = await self._send(
-            wire.PATH + name, wire.pack(ask), wire.KIND, again=again, changes=changes, waits_s=waits_s
+            calls.PATH + name, calls.pack(ask), calls.KIND, again=again, changes=changes, waits_s=waits_s
         )
-        if answer.kind != wire.KIND:
+        if answer.kind != calls.KIND:
             self._refuse_answer(answer)
-        return wire.unpack_answer(name, answer.body, self.address.place)
+        return calls.unpack_answer(name, answer.body, self.address.place)
 
     async def _send(
         self,
@@ -191,7 +191,7 @@ class RemoteBackend:
     def _raise_for(self, answer: Answer) -> NoReturn:
         """Raise the error that an answer stands for; the token never shows in it."""
         place, status = self.address.place, answer.status
-        found = wire.read_error(answer.body) if answer.kind == "application/json" else None
+        found = errors.read_error(answer.body) if answer.kind == "application/json" else None
         otherwise = _BY_STATUS.get(status, Unavailable if status >= 500 else StorageError)
         if found is None:
             raise otherwise(f"{place} answered {status}, and not as a dgent server does")
@@ -206,7 +206,7 @@ class RemoteBackend:
             hint=found.hint.replace(self.address.token, "***"),
             retryable=found.retryable or status in (408, 429),
         )
-        raise wire.make_error(shown, otherwise)
+        raise errors.make_error(shown, otherwise)
 
     def _refuse_answer(self, answer: Answer) -> NoReturn:
         raise Corrupt(
@@ -239,7 +239,7 @@ class RemoteBackend:
         key = ids.new_id() if own else commit.key
         if key is not None:
             ids.check_id(key, "key")
-        ask = wire.CommitAsk(
+        ask = calls.CommitAsk(
             [*map(wire.pack_op, commit.ops)],
             key,
             None if guard is None else wire.pack_guard(guard),
@@ -276,7 +276,7 @@ class RemoteBackend:
         checked = checked_declaration(declaration)
         if self._pool is not None and self._trust == "conversant":
             return Declared(False)
-        found: Declared = await self._ask("declare", wire.DeclareAsk(checked))
+        found: Declared = await self._ask("declare", calls.DeclareAsk(checked))
         return found
 
     # -- reads ----------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class RemoteBackend:
     async def get(self, id: str, as_of: int | None = None, lazy: bool = False) -> Datum | None:
         """Return the live version, or the one at a seq."""
         check_as_of(as_of)
-        found: Datum | None = await self._ask("get", wire.OneAsk(ids.check_id(id), as_of))
+        found: Datum | None = await self._ask("get", calls.OneAsk(ids.check_id(id), as_of))
         if found is not None and not lazy:
             try:
                 found.data  # noqa: B018 - decoded now
@@ -301,7 +301,7 @@ class RemoteBackend:
         while len(found) < len(wanted):
             batch = list(wanted[len(found) : len(found) + most])
             try:
-                found += self._check_size(await self._ask("get_many", wire.ManyAsk(batch, as_of)), batch)
+                found += self._check_size(await self._ask("get_many", calls.ManyAsk(batch, as_of)), batch)
             except InputError as error:
                 most = _fewer(error, len(batch))
         return found
@@ -312,7 +312,7 @@ class RemoteBackend:
         found: list[Rank | None] = []
         for start in range(0, len(wanted), BATCH):
             batch = list(wanted[start : start + BATCH])
-            found += self._check_size(await self._ask("ranks", wire.ManyAsk(batch)), batch)
+            found += self._check_size(await self._ask("ranks", calls.ManyAsk(batch)), batch)
         return found
 
     def _check_size(self, answers: list[Any], asked: Sequence[str]) -> list[Any]:
@@ -338,7 +338,7 @@ class RemoteBackend:
             size = most if query.limit is None else min(query.limit - len(items), most)
             part = msgspec.structs.replace(sent, limit=size)
             try:
-                page: wire.WirePage = await self._ask("query", wire.QueryAsk(part, view, as_of))
+                page: wire.WirePage = await self._ask("query", calls.QueryAsk(part, view, as_of))
             except InputError as error:
                 most = _fewer(error, size)
                 continue
@@ -367,7 +367,7 @@ class RemoteBackend:
         check_as_of(as_of)
         query = query.replace(limit=None, offset=0, cursor=None)
         try:
-            ask = wire.QueryAsk(wire.pack_query(query), pack_view(view, (query,)), as_of)
+            ask = calls.QueryAsk(wire.pack_query(query), pack_view(view, (query,)), as_of)
             found: int = await self._ask("count", ask)
         except CannotSee:
             return len(await self._match_here(query, view, as_of))
@@ -387,8 +387,8 @@ class RemoteBackend:
         check_as_of(as_of)
         if own:
             self._lack("a search of texts that are not stored")
-        ask = wire.SearchAsk(
-            **wire.pack_wanted(wanted),
+        ask = calls.SearchAsk(
+            **calls.pack_wanted(wanted),
             query=wire.pack_query(query),
             limit=limit,
             view=pack_search_view(view, query),
@@ -402,21 +402,21 @@ class RemoteBackend:
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
         """Return the records whose declared refs hold this id, newest first."""
         check_limit(limit)
-        ask = wire.ListAsk(ids.check_id(id), limit, pack_versions(view))
+        ask = calls.ListAsk(ids.check_id(id), limit, pack_versions(view))
         found: list[Datum] = await self._ask("referrers", ask)
         return found
 
     async def ancestors(self, id: str, limit: int) -> list[Datum]:
         """Return a record, its parent, the parent's parent and so on."""
         check_limit(limit)
-        ask = wire.ListAsk(ids.check_id(id), min(limit, MOST_LISTED))
+        ask = calls.ListAsk(ids.check_id(id), min(limit, MOST_LISTED))
         found: list[Datum] = await self._ask("ancestors", ask)
         return found
 
     async def history(self, id: str, limit: int | None) -> list[Version]:
         """Return the kept versions of a record, newest first."""
         check_limit(limit)
-        found: list[Version] = await self._ask("history", wire.ListAsk(ids.check_id(id), limit))
+        found: list[Version] = await self._ask("history", calls.ListAsk(ids.check_id(id), limit))
         return found
 
     async def changes(self, since: int, limit: int) -> list[Change]:
@@ -428,7 +428,7 @@ class RemoteBackend:
         while len(found) < limit:
             size = min(limit - len(found), most)
             try:
-                sent: list[wire.WireChange] = await self._ask("changes", wire.ChangesAsk(since, size))
+                sent: list[wire.WireChange] = await self._ask("changes", calls.ChangesAsk(since, size))
             except InputError as error:
                 most = _fewer(error, size)
                 continue
@@ -444,45 +444,45 @@ class RemoteBackend:
         end = time.monotonic() + timeout_s
         while True:
             left = max(0.0, min(end - time.monotonic(), LONGEST_WAIT_S))
-            newest: int = await self._ask("wait", wire.WaitAsk(since, left), waits_s=left)
+            newest: int = await self._ask("wait", calls.WaitAsk(since, left), waits_s=left)
             if newest > since or time.monotonic() >= end:
                 return newest
 
     async def states_before(self, seq: int) -> list[Reverted]:
         """Return the state before a commit of each of its records."""
-        found: list[Reverted] = await self._ask("states_before", wire.SeqAsk(check_seq(seq, "seq")))
+        found: list[Reverted] = await self._ask("states_before", calls.SeqAsk(check_seq(seq, "seq")))
         return found
 
     async def validate(self, guard: Guard, view: View) -> int:
         """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
         check_guard_since(guard)
-        ask = wire.GuardAsk(wire.pack_guard(guard), pack_view(view, guard.queries))
+        ask = calls.GuardAsk(wire.pack_guard(guard), pack_view(view, guard.queries))
         found: int = await self._ask("validate", ask)
         return found
 
     async def last_seq(self) -> int:
         """Return the newest seq."""
-        found: int = await self._ask("last_seq", wire.Nothing())
+        found: int = await self._ask("last_seq", calls.Nothing())
         return found
 
     async def seq_at(self, moment: datetime) -> int:
         """Return the newest seq committed at or before a time."""
-        found: int = await self._ask("seq_at", wire.TimeAsk(check_moment(moment, "moment")))
+        found: int = await self._ask("seq_at", calls.TimeAsk(check_moment(moment, "moment")))
         return found
 
     async def outcome(self, key: str) -> Committed | None:
         """Return the answer to a keyed commit, or None if it never happened."""
-        found: Committed | None = await self._ask("outcome", wire.KeyAsk(ids.check_id(key, "key")))
+        found: Committed | None = await self._ask("outcome", calls.KeyAsk(ids.check_id(key, "key")))
         return found
 
     async def versions(self, schema: str) -> dict[int, int]:
         """Return how many live records there are of each stored version."""
-        found: dict[int, int] = await self._ask("versions", wire.SchemaAsk(ids.check_name(schema, "schema")))
+        found: dict[int, int] = await self._ask("versions", calls.SchemaAsk(ids.check_name(schema, "schema")))
         return found
 
     async def stats(self) -> BackendStats:
         """Return the contents and the condition of the store."""
-        found: BackendStats = await self._ask("stats", wire.Nothing())
+        found: BackendStats = await self._ask("stats", calls.Nothing())
         details = {**found.details, "engine": found.engine}
         return msgspec.structs.replace(found, engine=self.name, place=self.address.place, details=details)
 
@@ -494,12 +494,12 @@ class RemoteBackend:
             ids.check_name(schema, "schema")
         if self._pool is not None and self._trust != "partner":
             return False
-        found: bool = await self._ask("fill", wire.FillAsk(schema, view.version(schema)))
+        found: bool = await self._ask("fill", calls.FillAsk(schema, view.version(schema)))
         return found
 
     async def drop_index(self, schema: str, path: str) -> None:
         """Drop a declared index."""
-        await self._ask("drop_index", wire.IndexAsk(ids.check_name(schema, "schema"), path), changes=True)
+        await self._ask("drop_index", calls.IndexAsk(ids.check_name(schema, "schema"), path), changes=True)
 
     async def forget(
         self,
@@ -513,7 +513,7 @@ class RemoteBackend:
         ids_.check_name(author, "author")
         if room is not None or at_us is not None:
             self._lack(f"forgetting records of {room or 'another store'}", _VERBS)
-        ask = wire.ForgetAsk(list(check_ids(ids)), only_deleted)
+        ask = calls.ForgetAsk(list(check_ids(ids)), only_deleted)
         found: Forgotten = await self._ask("forget", ask, again=False, changes=True)
         return found
 
@@ -521,7 +521,7 @@ class RemoteBackend:
         """Apply a retention rule to the history."""
         check_keep(keep)
         after = None if keep.after is None else clock.to_us(keep.after)
-        ask = wire.KeepAsk(keep.versions, after, keep.schema)
+        ask = calls.KeepAsk(keep.versions, after, keep.schema)
         found: Compacted = await self._ask("compact", ask, changes=True)
         return found
 
