@@ -335,8 +335,12 @@ class DegradableBackend:
             found = await self._ask(lambda store: _box(ask(store)))
             if found is not None:
                 return found[0]
+            fallback = self.overlay.fallback
             try:
-                return await else_()
+                answer = await else_()
+                if self.overlay.fallback is fallback:
+                    return answer
+                # It was opened or closed in the middle, so something may be missing: ask again.
             except Closed:
                 if self._down is not None:
                     raise
