@@ -61,7 +61,7 @@ async function drawPast(at, page, module) {
   const back = h("a", { class: "button", href: href([page, ...read().parts], { ...read().params, at: null }) }, "Back to now");
   const step = (by) => h("button", { type: "button", class: "quiet", "aria-label": by < 0 ? "One commit earlier" : "One commit later", onclick: () => go([page, ...read().parts], { ...read().params, at: Math.min(Math.max(1, at + by), state.newest) }) }, by < 0 ? "‹" : "›");
   replace(bar, h("span", { class: "strong" }, "You are looking at the past: "), step(-1), when, step(1), back, module.past ? h("p", null, module.past) : null);
-  try { when.textContent = `commit ${count(at)}, ${moment((await call("data.get-commit", { seq: at })).at)}`; } catch { /* pruned: the number has to do */ }
+  try { when.textContent = `commit ${count(at)}, ${moment((await call("data.get-commit", { seq: at, records: 0 })).at)}`; } catch { /* pruned: the number has to do */ }
 }
 
 // -- pages --------------------------------------------------------------------------------------------
@@ -135,14 +135,14 @@ addEventListener("keydown", (event) => {
 async function begin() {
   setTheme(keep.get("dgent.theme"));
   try {
-    const [who, stats] = await Promise.all([whoAmI(), call("data.stats")]);
+    const who = await whoAmI();
     state.who = who;
-    state.newest = stats.seq;
+    state.newest = who.seq;
     drawTop(who);
     onCommit((each) => { state.newest = Math.max(state.newest, each.seq ?? 0); });
     addEventListener("hashchange", () => open());
     await open();
-    follow(stats.seq);
+    follow(who.seq);
   } catch (error) {
     replace(main, h("h1", null, "The studio cannot open"), failure(error));
   }

@@ -2,7 +2,7 @@
 import { call } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
-import { agent, card, chip, empty, heading, sentences, time } from "./parts.js";
+import { agent, card, chip, empty, heading, into, sentences, time } from "./parts.js";
 import { href } from "./route.js";
 
 const DAYS = 14;
@@ -11,13 +11,15 @@ export const title = "Overview";
 export const past = "This page shows the present. Data, Search and the texts in Memory follow the time you chose.";
 
 export async function show({ signal, live, refresh }) {
-  const [status, stats, agents, ready] = await Promise.all([
-    call("store.status", {}, { signal }),
-    call("data.stats", { days: DAYS }, { signal }),
+  const [status, agents, ready] = await Promise.all([
+    call("store.status", { days: DAYS, commits: 0 }, { signal }),
     call("agent.list", {}, { signal }),
     call("crumb.ready", { limit: 6, explain: true }, { signal }),
   ]);
   live(refresh);
+  // By itself: a commit may be large.
+  const last = h("div");
+  into(last, async () => latest((await call("data.log", { limit: 5, records: 1 }, { signal })).items));
   if (!status.seq) {
     return [heading("Overview", where(status)), empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
   }
@@ -30,10 +32,10 @@ export async function show({ signal, live, refresh }) {
       figure(bytes(status.size_bytes), "on disk")),
     status.findings.length ? card("Findings", h("ul", { class: "list" }, status.findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))) : null,
     h("div", { class: "columns" },
-      card(`Commits of the last ${DAYS} days`, chart(stats.days)),
+      card(`Commits of the last ${DAYS} days`, chart(status.days)),
       card("Ready work", readyList(ready)),
       card("Agents", agentList(agents.items)),
-      card("Latest", latest(status.commits))),
+      card("Latest", last)),
   ];
 }
 
