@@ -172,6 +172,10 @@ export async function undo(seq, refresh) {
     const done = await call("data.undo", { seq });
     toast(`Commit ${count(seq)} was undone by commit ${count(done.seq)}.`);
     refresh();
-  } catch (error) { complain(error); }
+  } catch (error) {
+    // The hint of the verb speaks of options that the studio does not have.
+    error.hint = { undo_conflict: "undo the later commits first", denied: "its history in Memory rolls it back" }[error.code] ?? error.hint;
+    complain(error);
+  }
 }
 
