@@ -33,6 +33,8 @@ async def test_status_counts_the_commits_of_each_day(moment: list[int]) -> None:
         assert [each.commits for each in status.days] == [3, 0, 1, 2]
         assert all(each.at.hour == each.at.minute == 0 for each in status.days)
         assert status.commits == []
+        assert status.health == "ok"
+        assert (await invoke(u, "self.store.status", quick=True)).health == "unchecked"
         plain = await invoke(u, "self.store.status")
         assert plain.days == []
         assert len(plain.commits) == 5
@@ -69,3 +71,6 @@ async def test_reading_back_begins_with_few_commits(monkeypatch: pytest.MonkeyPa
         seen = [change.seq async for change in read_back(u)]
         assert seen == list(range(3 * FIRST, 0, -1))
         assert asked == [(2 * FIRST, 3 * FIRST), (0, 2 * FIRST)]
+        asked.clear()
+        await invoke(u, "self.data.log", limit=2)
+        assert asked == [(3 * FIRST - 2, 3 * FIRST)]

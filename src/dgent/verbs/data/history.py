@@ -229,7 +229,7 @@ async def log(context: Context, ask: Back) -> Log:
     whole = ask.all or ask.id is not None or ask.schema is not None
     describers = describers_of(context, u)
     entries: list[LogEntry] = []
-    async for change in read_back(u, first - 1, last):
+    async for change in read_back(u, first - 1, last, ask.limit):
         entry = await describe(change, describers, whole, ask.records) if _is_wanted(change, ask) else None
         entries += [] if entry is None else [entry]
         if len(entries) == ask.limit:

@@ -63,7 +63,7 @@ class DayCount(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """A store at a glance; `records` and `schemas` are the user's, unless all were asked for.
 
-    `days` are the last ones, if they were asked for, oldest first.
+    `health` is ok, problem or unchecked. `days` are the last ones, if they were asked for, oldest first.
     """
 
     place: str
@@ -90,6 +90,9 @@ class ShowStatus(Ask):
     all: All = False
     commits: Annotated[int, option("so many of the last commits")] = LAST
     days: Annotated[int, option("count the commits of so many last days, which begin at midnight UTC")] = 0
+    quick: Annotated[
+        bool, option("leave out the look for problems, which takes a while in a large store")
+    ] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.days <= MOST_DAYS:
@@ -105,7 +108,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
     stats = await u.stats()
     # An unavailable store cannot be inspected, and has no log.
     unavailable = u.degraded is not None
-    looked = [] if unavailable else [*await _inspect(u), *find_faults(await u.embedding())]
+    looked = [] if unavailable or ask.quick else [*await _inspect(u), *find_faults(await u.embedding())]
     findings = [each for each in looked if each.level in ("warning", "problem")]
     recent = Log([]) if unavailable else await _recent(context, ask)
     kinds = [
@@ -120,7 +123,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         place,
         engine,
         context.constellation,
-        "problem" if any(each.level == "problem" for each in findings) else "ok",
+        "unchecked" if ask.quick else _judge(findings),
         bool(stats.details.get("degraded")),
         findings,
         stats.records if ask.all else sum(kind.records for kind in kinds),
@@ -134,6 +137,10 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         [] if unavailable else await _count_things(u),
         [] if unavailable else await _count_days(u, ask.days),
     )
+
+
+def _judge(findings: list[Finding]) -> str:
+    return "problem" if any(each.level == "problem" for each in findings) else "ok"
 
 
 async def _recent(context: Context, ask: ShowStatus) -> Log:

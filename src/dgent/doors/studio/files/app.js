@@ -9,7 +9,7 @@ const PAGES = ["overview", "timeline", "memory", "work", "data", "search"];
 const NAMES = { overview: "Overview", timeline: "Timeline", memory: "Memory", work: "Work", data: "Data", search: "Search" };
 const state = { newest: 0, who: null };
 const main = document.getElementById("main");
-let stop = null, shown = "", leaving = null;
+let stop = null, shown = "", leaving = null, took = 0;
 
 // -- the theme ----------------------------------------------------------------------------------------
 
@@ -77,6 +77,7 @@ async function open({ again = false } = {}) {
   const here = [name, ...route.parts].join("/");
   drawNav(name);
   main.setAttribute("aria-busy", "true");
+  const began = performance.now();
   try {
     const module = await import(`./${name}.js`);
     if (signal.aborted) return;
@@ -89,6 +90,7 @@ async function open({ again = false } = {}) {
       refresh: () => { if (!signal.aborted) open({ again: true }); },
     });
     if (signal.aborted) return;
+    took = performance.now() - began;
     const focus = again ? focused() : null;
     replace(main, nodes);
     document.title = `${main.querySelector("h1")?.textContent ?? module.title} · dgent studio`;
@@ -115,10 +117,11 @@ function soon(listen, signal) {
   let waiting = null;
   return () => {
     if (waiting) return;
+    // A page that takes long to draw is drawn less often.
     waiting = setTimeout(() => {
       waiting = null;
       if (!signal.aborted && !document.querySelector("dialog[open]") && !main.querySelector("[data-busy]")) listen();
-    }, 250);
+    }, Math.max(250, 4 * took));
   };
 }
 

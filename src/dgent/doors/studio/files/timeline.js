@@ -5,7 +5,7 @@ import { count, moment, plural } from "./format.js";
 import { agent, button, chip, complain, dialog, empty, failure, fieldDiff, heading, into, recordLink, select, sentences, sideBySide, time, toast, undoButton } from "./parts.js";
 import { go, href } from "./route.js";
 
-const PAGE = 40;
+const PAGE = 25;
 const SPANS = [["", "All time"], ["1h", "Last hour"], ["24h", "Last day"], ["7d", "Last week"], ["30d", "Last month"]];
 
 export const title = "Timeline";
