@@ -17,13 +17,15 @@ export async function show({ signal, live, refresh }) {
     call("crumb.ready", { limit: 6, explain: true }, { signal }),
   ]);
   live(refresh);
-  // By itself: a commit may be large.
-  const last = h("div");
-  const state = h("div"), found = h("div");
-  into(last, async () => latest((await call("data.log", { limit: 5, records: 1 }, { signal })).items));
   if (!status.seq) {
     return [heading("Overview", where(status)), empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
   }
+  // These come when they come: a commit may be large, and so may a store. Until then, what was seen last.
+  const last = h("div", null, recent && latest(recent)), state = h("div"), found = h("div");
+  into(last, async () => {
+    recent = (await call("data.log", { limit: 5, records: 1 }, { signal })).items;
+    return latest(recent);
+  });
   into(state, async () => {
     const { findings, ...looked } = await inspect();
     if (findings.length) replace(found, card("Findings", h("ul", { class: "list" }, findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))));
@@ -46,7 +48,7 @@ export async function show({ signal, live, refresh }) {
 }
 
 // A large store takes a moment to look at: once in five minutes is enough.
-let looked = null, when = 0;
+let looked = null, when = 0, recent = null;
 function inspect() {
   if (!looked || Date.now() - when > 300_000) {
     when = Date.now();
