@@ -29,6 +29,7 @@ from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.search import search
 from bench.stores import Stores
+from bench.studio import studio
 from bench.vectors import vectors
 
 # In this order: `growth` writes into the stores that the others only read.
@@ -49,6 +50,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "locomo": locomo,
     "mcp": mcp,
     "http": http,
+    "studio": studio,
     "vectors": vectors,
     "calls": count_calls,
     "footprint": footprint,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -33,16 +33,30 @@ def run(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         pool.submit(lambda: asyncio.run(work())).result()
 
 
-@contextmanager
-def studio(*options: str, moment: datetime | None = None, home: str | None = None) -> Iterator[str]:
+def dgent(*words: str, home: str) -> str:
+    """Run the command line; returns what it prints."""
+    command = [sys.executable, "-c", START, "", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, env=_home(home), check=True).stdout
+
+
+def _home(home: str | None) -> dict[str, str]:
+    places = {} if home is None else {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
+    return {**os.environ, **places}
+
+
+def studio(
+    *options: str, moment: datetime | None = None, home: str | None = None
+) -> AbstractContextManager[str]:
     """Run the studio, with its clock stopped at a moment if given; yields its link, which works once."""
+    return start(*options, "studio", "--no-browser", moment=moment, home=home)
+
+
+@contextmanager
+def start(*words: str, moment: datetime | None = None, home: str | None = None) -> Iterator[str]:
+    """Run a command that serves, until it is interrupted; yields the address that it prints."""
     at = "" if moment is None else moment.isoformat()
-    words = [sys.executable, "-c", START, at, *options, "studio", "--no-browser"]
-    env = {
-        **os.environ,
-        **({} if home is None else {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}),
-    }
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+    command = [sys.executable, "-c", START, at, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_home(home))
     assert process.stdout is not None
     try:
         said = ""

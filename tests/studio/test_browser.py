@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +13,16 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
+from tests.soak import SOAK
 from tests.studio.browser import Watched
 from tests.studio.conftest import Shown
-from tests.studio.served import run, studio
+from tests.studio.served import dgent as command
+from tests.studio.served import run, start, studio
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+ROWS = 2_000 if SOAK <= 1 else 100_000  # of a table that is looked at page by page
 
 PAGES = {
     "overview": "Commits of the last",
@@ -209,7 +215,7 @@ def test_a_trail_is_abandoned_with_a_preview(shown: Shown) -> None:
 def test_many_records_page_by_page(shown: Shown) -> None:
     async def fill(u: dgent.Universe) -> None:
         async with u.transaction() as tx:
-            for number in range(2000):
+            for number in range(ROWS):
                 data = {"number": number, "even": number % 2 == 0}
                 await tx.put(dgent.Datum(f"row-{number:04}", schema="many.row", schema_version=1, data=data))
 
@@ -226,7 +232,7 @@ def test_many_records_page_by_page(shown: Shown) -> None:
     page.locator("#back").click()
     page.get_by_text("201 – 250").wait_for()
     page.get_by_role("button", name="number").click()
-    page.locator("tbody tr").first.get_by_text("1999").first.wait_for()
+    page.locator("tbody tr").first.get_by_text(str(ROWS - 1)).first.wait_for()
     page.locator("#where").fill("number<10")
     page.locator("#where").press("Enter")
     page.get_by_text("1 – 10").wait_for()
@@ -250,5 +256,35 @@ def test_sign_out_ends_the_session(browser: Browser) -> None:
         page.locator("#token").fill("dgent_wrong")
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("the token is wrong").wait_for()
+        assert watched.problems == []
+        page.close()
+
+
+def test_constellations_and_tokens(browser: Browser, tmp_path: Path) -> None:
+    home = str(tmp_path)
+    command("-C", "garden", "--agent", "ann", "block", "create", "persona", "I grow beans.", home=home)
+    command("-C", "kitchen", "--agent", "bob", "block", "create", "persona", "I cook beans.", home=home)
+    with studio(home=home) as link:
+        page = browser.new_page()
+        watched = Watched(page, link)
+        for name, text in (("garden", "I grow beans."), ("kitchen", "I cook beans.")):
+            page.get_by_label("Constellation").select_option(name)
+            page.wait_for_url(f"**/?c={name}**")
+            page.goto(f"{watched.base}/?c={name}#/memory")
+            page.get_by_text(text).first.wait_for()
+        assert watched.problems == []
+        page.close()
+    made = command(
+        "-C", "garden", "token", "create", "--agent", "ann", "--trust", "friend", "--json", home=home
+    )
+    with start("-C", "garden", "serve", "--port", "0", home=home) as address:
+        page = browser.new_page()
+        watched = Watched(page, f"{address}/")  # there is nothing to see without a token
+        page.locator("#token").fill(json.loads(made)["data"]["token"])
+        page.get_by_role("button", name="Log in").click()
+        page.locator("h1", has_text="Overview").wait_for()
+        watched.open("memory/bob")  # a token sees its own agent only
+        page.get_by_text("What ann knows.").wait_for()
+        page.get_by_text("I grow beans.").first.wait_for()
         assert watched.problems == []
         page.close()

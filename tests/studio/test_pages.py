@@ -233,6 +233,7 @@ async def test_a_token_logs_in(site: Site) -> None:
     cookie = {"cookie": answer.headers["set-cookie"].partition(";")[0]}
     you = (await site.ask("GET", "/v1/constellations", headers=cookie)).json["data"]
     assert you == {
+        "seq": you["seq"],
         "items": [{"name": "main"}],
         "here": "main",
         "you": {"agent": "scout", "trust": "friend", "here": False},
@@ -291,3 +292,66 @@ def test_a_session_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sessions.open(late) is None
     now[0] += 13 * 3600
     assert sessions.find(cookie) is None
+
+
+# -- colours ------------------------------------------------------------------------------------
+
+
+def _themes() -> dict[str, dict[str, str]]:
+    """Return the colours of each theme by name."""
+    css = files("dgent.doors.studio").joinpath("files", "studio.css").read_text()
+    light = re.search(r"^:root \{(.*?)\}", css, re.MULTILINE | re.DOTALL)
+    dark = re.search(r'^:root\[data-theme="dark"\] \{(.*?)\}', css, re.MULTILINE | re.DOTALL)
+    asked = re.search(
+        r'prefers-color-scheme: dark\) \{ :root:not\(\[data-theme="light"\]\) \{(.*?)\}', css, re.DOTALL
+    )
+    assert light and dark and asked
+    assert asked[1].split() == dark[1].split(), "both ways to a dark page give the same colours"
+    return {
+        name: dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", found[1]))
+        for name, found in (("light", light), ("dark", dark))
+    }
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+TEXTS = [
+    *(
+        (text, under)
+        for text in ("text", "muted", "accent-text")
+        for under in ("bg", "surface", "sunken", "tint")
+    ),
+    *((name, f"{name}-tint") for name in ("good", "bad", "warn")),
+    *((name, under) for name in ("good", "bad", "warn") for under in ("surface", "bg", "sunken")),
+    *(("text", under) for under in ("good-tint", "bad-tint", "warn-tint")),
+    ("muted", "warn-tint"),
+    ("muted", "good-tint"),
+    ("on-accent", "accent"),
+    ("on-accent", "accent-text"),
+    ("surface", "bad"),
+    ("bg", "text"),
+    ("mark-text", "mark"),
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_can_be_read(theme: str) -> None:
+    colours = _themes()[theme]
+    found = {pair: _contrast(colours[pair[0]], colours[pair[1]]) for pair in TEXTS}
+    assert {pair: round(ratio, 2) for pair, ratio in found.items() if ratio < 4.5} == {}
+    # What is no text: borders of fields, lines, the focus.
+    shapes = {
+        (name, under): _contrast(colours[name], colours[under])
+        for name in ("line-strong", "accent")
+        for under in ("bg", "surface", "sunken")
+    }
+    assert {pair: round(ratio, 2) for pair, ratio in shapes.items() if ratio < 3} == {}

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 ATTEMPTS = 8
-WINDOW = 256  # commits that are read at once
+FIRST = 4  # commits that are read at once at first: most look for the newest, and a commit may be large
+WINDOW = 256  # commits that are read at once at most
 
 
-async def read_back(universe: Universe, after: int = 0, last: int | None = None) -> AsyncIterator[Change]:
-    """Yield the commits after `after` up to `last`, or the newest; newest first, as far as they are kept."""
+async def read_back(
+    universe: Universe, after: int = 0, last: int | None = None, at_once: int = FIRST
+) -> AsyncIterator[Change]:
+    """Yield the commits after `after` up to `last`, or the newest; newest first, as far as they are kept.
+
+    So many are read `at_once` at first, then twice as many each time.
+    """
     end = await universe.seq() if last is None else last
+    window = min(WINDOW, at_once)
     while end > after:
-        low = max(after, end - WINDOW)
+        low = max(after, end - window)
+        window = min(WINDOW, 2 * window)
         try:
             changes = await universe.changes(low, until=end)
         except HistoryGone as gone:

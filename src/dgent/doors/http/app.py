@@ -243,9 +243,9 @@ class Server:
             request.route = path
             names = self.house.names if visitor.here else (visitor.store.name,)
             you = {"agent": visitor.principal.name, "trust": visitor.principal.trust, "here": visitor.here}
-            return answer(
-                {"items": [{"name": each} for each in names], "here": visitor.store.name, "you": you}
-            )
+            here, seq = visitor.store.name, await visitor.store.universe.seq()
+            items = [{"name": each} for each in names]
+            return answer({"items": items, "here": here, "seq": seq, "you": you})
         if path == "/v1/verbs":
             request.route = path
             return answer({"items": openapi.list_verbs(visitor.principal.trust)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -175,7 +175,8 @@ class CommitItem(msgspec.Struct, frozen=True):
 class LogEntry(msgspec.Struct, frozen=True):
     """One commit in the log; without a number when it is `provisional`, because the store is unavailable.
 
-    `summary` says in a sentence each what it did to crumbs, blocks and other things of rooms.
+    `summary` says in a sentence each what it did to crumbs, blocks and other things of rooms. `more` are the
+    records that were left out, if only some were asked for.
     """
 
     seq: int | None
@@ -187,6 +188,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     items: list[CommitItem]
     provisional: bool = False
     summary: list[str] = []
+    more: int = 0
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -207,6 +209,7 @@ class Back(Ask):
     id: Annotated[str | None, option("that touched this record", complete="id")] = None
     schema: Annotated[str | None, option("that touched this schema", short="s", complete="schema")] = None
     all: All = False
+    records: Annotated[int | None, option("at most so many records of each commit")] = None
 
 
 @verb("data.log", effect="read", errors=(InputError,))
@@ -214,6 +217,8 @@ async def log(context: Context, ask: Back) -> Log:
     """Show the commits, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
+    if ask.records is not None and ask.records < 0:
+        raise InputError("records must be a number from 0", field="records")
     u = await context.universe()
     kept = (await u.stats()).first_seq
     first, last = kept, await u.seq()
@@ -224,13 +229,13 @@ async def log(context: Context, ask: Back) -> Log:
     whole = ask.all or ask.id is not None or ask.schema is not None
     describers = describers_of(context, u)
     entries: list[LogEntry] = []
-    async for change in read_back(u, first - 1, last):
-        entry = await describe(change, describers, whole) if _is_wanted(change, ask) else None
+    async for change in read_back(u, first - 1, last, ask.limit):
+        entry = await describe(change, describers, whole, ask.records) if _is_wanted(change, ask) else None
         entries += [] if entry is None else [entry]
         if len(entries) == ask.limit:
             break
     # A filtered log is not a question about work.
-    glance = ask == Back(limit=ask.limit)
+    glance = ask == Back(limit=ask.limit, records=ask.records)
     return Log(entries, kept, await room.work(u) if glance else None)
 
 
@@ -240,22 +245,24 @@ def describers_of(context: Context, u: Universe) -> Describers:
     return Describers(u, None if caller.trust == "partner" else caller.agent or caller.id)
 
 
-async def describe(change: Change, describers: Describers, whole: bool) -> LogEntry | None:
-    """Return a commit with what it did in sentences; its records of rooms only if `whole`.
+async def describe(
+    change: Change, describers: Describers, whole: bool, most: int | None = None
+) -> LogEntry | None:
+    """Return a commit with what it did in sentences; its records of rooms only if `whole`, at most so many.
 
     None for a commit of which nothing would be left: it is upkeep of dgent itself.
     """
     done = [each.sentence for each in await describers.describe(change)]
-    entry = msgspec.structs.replace(entry_of(change), summary=done)
-    if whole or not change.items:
-        return entry
-    own = [item for item in entry.items if not reserved.is_reserved(item.schema)]
-    return msgspec.structs.replace(entry, items=own) if own or done else None
+    items = [item for item in change.items if whole or not reserved.is_reserved(item.schema)]
+    if change.items and not items and not done:
+        return None
+    shown = entry_of(change, items[:most])
+    return msgspec.structs.replace(shown, summary=done, more=len(items) - len(shown.items))
 
 
-def entry_of(change: Change) -> LogEntry:
-    """Return a commit as doors show it."""
-    items = [_item_of(item, change.author) for item in change.items]
+def entry_of(change: Change, items: Sequence[Item] | None = None) -> LogEntry:
+    """Return a commit as doors show it, with all its records or with these."""
+    listed = [_item_of(item, change.author) for item in (change.items if items is None else items)]
     return LogEntry(
         change.seq,
         change.at,
@@ -263,7 +270,7 @@ def entry_of(change: Change) -> LogEntry:
         change.kind,
         change.note,
         change.of_seq,
-        items,
+        listed,
         change.provisional,
     )
 
@@ -295,6 +302,7 @@ class GetCommit(Ask):
     """Input of `data.get-commit`."""
 
     seq: Annotated[int, argument("the number of the commit")]
+    records: Annotated[int | None, option("at most so many records of it")] = None
 
 
 @verb("data.get-commit", effect="read", errors=(NotFound, HistoryGone))
@@ -305,7 +313,10 @@ async def get_commit(context: Context, ask: GetCommit) -> WholeCommit:
     if not changes:
         raise NotFound(f"there is no commit {ask.seq}", hint=COMMITS, seq=ask.seq)
     done = [each.sentence for each in await describers_of(context, u).describe(changes[0])]
-    return WholeCommit(**msgspec.structs.asdict(entry_of(changes[0])) | {"summary": done})
+    items = changes[0].items[: None if ask.records is None else max(ask.records, 0)]
+    entry = entry_of(changes[0], items)
+    more = len(changes[0].items) - len(items)
+    return WholeCommit(**msgspec.structs.asdict(entry) | {"summary": done, "more": more})
 
 
 class ChangesSince(Ask):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib import import_module
-from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
 
-from dgent import clock
 from dgent.errors import Ambiguous, Denied, InputError, NotFound, Unavailable, VersionConflict
 from dgent.model import reserved
 from dgent.model.datum import Datum
@@ -37,7 +35,6 @@ from dgent.verbs.registry import Ask, NoInput, argument, option, verb
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
-MOST_DAYS = 366  # that are counted
 NAMED = 5  # ids that are listed where one was meant
 LIST = "`dgent data list` shows what there is"
 All = Annotated[bool, option("also how crumbs, blocks and their parts are stored")]
@@ -381,15 +378,8 @@ async def schemas(context: Context, ask: NoInput) -> Schemas:
     return Schemas(await u.schemas(partial=True), u.degraded is not None)
 
 
-class DayCount(msgspec.Struct, frozen=True):
-    """The number of commits of a day, which begins `at` that time."""
-
-    at: datetime
-    commits: int
-
-
 class Stats(msgspec.Struct, frozen=True):
-    """Statistics of a store; `days` are the last ones, if they were asked for, oldest first."""
+    """Statistics of a store."""
 
     engine: str
     place: str
@@ -399,21 +389,10 @@ class Stats(msgspec.Struct, frozen=True):
     size_bytes: int
     schemas: int
     details: dict[str, Any]
-    days: list[DayCount] = []
 
 
-class ShowStats(Ask):
-    """Input of `data.stats`."""
-
-    days: Annotated[int, option("count the commits of so many last days, which begin at midnight UTC")] = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.days <= MOST_DAYS:
-            raise ValueError(f"days must be a number from 0 to {MOST_DAYS}")
-
-
-@verb("data.stats", effect="read", errors=(InputError,))
-async def stats(context: Context, ask: ShowStats) -> Stats:
+@verb("data.stats", effect="read")
+async def stats(context: Context, ask: NoInput) -> Stats:
     """Say how much is stored, and where."""
     u = await context.universe()
     stats = await u.stats()
@@ -426,17 +405,7 @@ async def stats(context: Context, ask: ShowStats) -> Stats:
         stats.size_bytes,
         len(stats.schemas),
         stats.details,
-        [] if u.degraded is not None else await _count_days(u, ask.days),
     )
-
-
-async def _count_days(u: Universe, days: int) -> list[DayCount]:
-    """Count the commits of the last days by their numbers, so none of them is read."""
-    midnight = clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    begins = [midnight - timedelta(days=back) for back in range(days - 1, -2, -1)] if days else []
-    # The newest commit before a day: one at midnight itself is of that day.
-    before = [await u.backend.seq_at(each - timedelta(microseconds=1)) for each in begins]
-    return [DayCount(at, after - first) for at, (first, after) in zip(begins, pairwise(before), strict=False)]
 
 
 class ForgetRecords(Ask):

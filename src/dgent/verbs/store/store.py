@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +35,7 @@ from dgent.verbs.data.record import All, DryRun
 from dgent.verbs.registry import Ask, argument, option, verb
 
 LAST = 5
+MOST_DAYS = 366  # that are counted
 
 
 class SchemaCount(msgspec.Struct, frozen=True):
@@ -50,8 +53,18 @@ class ThingCount(msgspec.Struct, frozen=True):
     count: int
 
 
+class DayCount(msgspec.Struct, frozen=True):
+    """The number of commits of a day, which begins `at` that time."""
+
+    at: datetime
+    commits: int
+
+
 class Status(msgspec.Struct, frozen=True):
-    """A store at a glance; `records` and `schemas` are the user's, unless all were asked for."""
+    """A store at a glance; `records` and `schemas` are the user's, unless all were asked for.
+
+    `health` is ok, problem or unchecked. `days` are the last ones, if they were asked for, oldest first.
+    """
 
     place: str
     engine: str
@@ -68,12 +81,24 @@ class Status(msgspec.Struct, frozen=True):
     conflicts: int = 0
     work: Work | None = None
     things: list[ThingCount] = []
+    days: list[DayCount] = []
 
 
 class ShowStatus(Ask):
     """Input of `store.status`."""
 
     all: All = False
+    commits: Annotated[int, option("so many of the last commits")] = LAST
+    days: Annotated[int, option("count the commits of so many last days, which begin at midnight UTC")] = 0
+    quick: Annotated[
+        bool, option("leave out the look for problems, which takes a while in a large store")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.days <= MOST_DAYS:
+            raise ValueError(f"days must be a number from 0 to {MOST_DAYS}")
+        if self.commits < 0:
+            raise ValueError("commits must be a number from 0")
 
 
 @verb("store.status", effect="read")
@@ -83,9 +108,9 @@ async def status(context: Context, ask: ShowStatus) -> Status:
     stats = await u.stats()
     # An unavailable store cannot be inspected, and has no log.
     unavailable = u.degraded is not None
-    looked = [] if unavailable else [*await _inspect(u), *find_faults(await u.embedding())]
+    looked = [] if unavailable or ask.quick else [*await _inspect(u), *find_faults(await u.embedding())]
     findings = [each for each in looked if each.level in ("warning", "problem")]
-    recent = Log([]) if unavailable else await log(context, Back(limit=LAST, all=ask.all))
+    recent = Log([]) if unavailable else await _recent(context, ask)
     kinds = [
         SchemaCount(each.name, each.records, list(each.building))
         for each in stats.schemas
@@ -98,7 +123,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         place,
         engine,
         context.constellation,
-        "problem" if any(each.level == "problem" for each in findings) else "ok",
+        "unchecked" if ask.quick else _judge(findings),
         bool(stats.details.get("degraded")),
         findings,
         stats.records if ask.all else sum(kind.records for kind in kinds),
@@ -110,7 +135,28 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         _count(stats.details, "conflicts"),
         recent.work,
         [] if unavailable else await _count_things(u),
+        [] if unavailable else await _count_days(u, ask.days),
     )
+
+
+def _judge(findings: list[Finding]) -> str:
+    return "problem" if any(each.level == "problem" for each in findings) else "ok"
+
+
+async def _recent(context: Context, ask: ShowStatus) -> Log:
+    """Return the last commits, and the work in progress."""
+    if ask.commits:
+        return await log(context, Back(limit=ask.commits, all=ask.all))
+    return Log([], work=await room.work(await context.universe()))
+
+
+async def _count_days(u: Universe, days: int) -> list[DayCount]:
+    """Count the commits of the last days by their numbers, so that none is read."""
+    midnight = clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    begins = [midnight - timedelta(days=back) for back in range(days - 1, -2, -1)] if days else []
+    # The newest commit before a day: one at midnight itself is of that day.
+    before = [await u.backend.seq_at(each - timedelta(microseconds=1)) for each in begins]
+    return [DayCount(at, after - first) for at, (first, after) in zip(begins, pairwise(before), strict=False)]
 
 
 async def _count_things(u: Universe) -> list[ThingCount]:

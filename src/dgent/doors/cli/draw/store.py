@@ -61,7 +61,7 @@ def draw_folder_check(found: Any, paint: Paint) -> Lines:
 
 def draw_status(found: Any, paint: Paint) -> Lines:
     """Draw the store at a glance."""
-    health = paint(found.health, fg="green" if found.health == "ok" else "red")
+    health = paint(found.health, fg={"ok": "green", "problem": "red"}.get(found.health))
     name = f"{found.constellation}, " if found.constellation else ""
     things = [many(found.records, "record"), *(many(each.count, each.noun) for each in found.things)]
     held = ", ".join([*things, many(found.seq, "commit"), size(found.size_bytes)])

@@ -38,6 +38,17 @@ export function call(verb, input = {}, { agent, signal } = {}) {
   return ask(`/v1/verbs/${verb}`, { method: "POST", headers, body: JSON.stringify(given), signal });
 }
 
+// Schemas with their counts, which a large store takes a moment to count: asked for at most twice a minute.
+let counted = null, when = 0;
+export function schemas() {
+  if (!counted || Date.now() - when > 30_000) {
+    when = Date.now();
+    counted = call("data.schemas").then((found) => found.items);
+    counted.catch(() => { counted = null; });
+  }
+  return counted;
+}
+
 export const whoAmI = () => ask("/v1/constellations", {});
 
 export async function signOut() {

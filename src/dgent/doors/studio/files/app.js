@@ -9,7 +9,7 @@ const PAGES = ["overview", "timeline", "memory", "work", "data", "search"];
 const NAMES = { overview: "Overview", timeline: "Timeline", memory: "Memory", work: "Work", data: "Data", search: "Search" };
 const state = { newest: 0, who: null };
 const main = document.getElementById("main");
-let stop = null, shown = "", leaving = null;
+let stop = null, shown = "", leaving = null, took = 0;
 
 // -- the theme ----------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ async function drawPast(at, page, module) {
   const back = h("a", { class: "button", href: href([page, ...read().parts], { ...read().params, at: null }) }, "Back to now");
   const step = (by) => h("button", { type: "button", class: "quiet", "aria-label": by < 0 ? "One commit earlier" : "One commit later", onclick: () => go([page, ...read().parts], { ...read().params, at: Math.min(Math.max(1, at + by), state.newest) }) }, by < 0 ? "‹" : "›");
   replace(bar, h("span", { class: "strong" }, "You are looking at the past: "), step(-1), when, step(1), back, module.past ? h("p", null, module.past) : null);
-  try { when.textContent = `commit ${count(at)}, ${moment((await call("data.get-commit", { seq: at })).at)}`; } catch { /* pruned: the number has to do */ }
+  try { when.textContent = `commit ${count(at)}, ${moment((await call("data.get-commit", { seq: at, records: 0 })).at)}`; } catch { /* pruned: the number has to do */ }
 }
 
 // -- pages --------------------------------------------------------------------------------------------
@@ -77,6 +77,7 @@ async function open({ again = false } = {}) {
   const here = [name, ...route.parts].join("/");
   drawNav(name);
   main.setAttribute("aria-busy", "true");
+  const began = performance.now();
   try {
     const module = await import(`./${name}.js`);
     if (signal.aborted) return;
@@ -89,6 +90,7 @@ async function open({ again = false } = {}) {
       refresh: () => { if (!signal.aborted) open({ again: true }); },
     });
     if (signal.aborted) return;
+    took = performance.now() - began;
     const focus = again ? focused() : null;
     replace(main, nodes);
     document.title = `${main.querySelector("h1")?.textContent ?? module.title} · dgent studio`;
@@ -115,10 +117,11 @@ function soon(listen, signal) {
   let waiting = null;
   return () => {
     if (waiting) return;
+    // A page that takes long to draw is drawn less often.
     waiting = setTimeout(() => {
       waiting = null;
       if (!signal.aborted && !document.querySelector("dialog[open]") && !main.querySelector("[data-busy]")) listen();
-    }, 250);
+    }, Math.max(250, 4 * took));
   };
 }
 
@@ -135,14 +138,14 @@ addEventListener("keydown", (event) => {
 async function begin() {
   setTheme(keep.get("dgent.theme"));
   try {
-    const [who, stats] = await Promise.all([whoAmI(), call("data.stats")]);
+    const who = await whoAmI();
     state.who = who;
-    state.newest = stats.seq;
+    state.newest = who.seq;
     drawTop(who);
     onCommit((each) => { state.newest = Math.max(state.newest, each.seq ?? 0); });
     addEventListener("hashchange", () => open());
     await open();
-    follow(stats.seq);
+    follow(who.seq);
   } catch (error) {
     replace(main, h("h1", null, "The studio cannot open"), failure(error));
   }

@@ -1,5 +1,5 @@
 // Data: schemas, their records as a table, and one record with all that is known of it.
-import { call } from "./api.js";
+import { call, schemas } from "./api.js";
 import { h } from "./dom.js";
 import { brief, count, plural } from "./format.js";
 import { agent as face, button, card, chip, complain, dialog, empty, fieldDiff, heading, into, json, recordLink, time, toast } from "./parts.js";
@@ -7,6 +7,7 @@ import { go, href } from "./route.js";
 
 const PAGE = 50;
 const COLUMNS = 6;
+const MOST_SORTED = 20_000;  // records that are sorted without an index
 
 export const title = "Data";
 
@@ -48,13 +49,15 @@ async function tablePage({ params, at, signal, live, refresh }, schema) {
   let current = 0;
   const set = (more) => go(["data", schema], { ...params, ...more });
   const load = () => into(place, async () => {
-    const found = await call("data.query", { ...input, cursor: trail[current] }, { signal });
+    const [found, known] = await Promise.all([call("data.query", { ...input, cursor: trail[current] }, { signal }), schemas()]);
+    const about = known.find((each) => each.name === schema);
+    const sorts = (path) => !about || about.records <= MOST_SORTED || about.indexes.includes(path);
     const items = schema === "-" ? found.items.filter((each) => !each.schema) : found.items;
     trail[current + 1] = found.cursor;
     return [
       found.partial ? h("p", { class: "note" }, "The store is unavailable: there may be more.") : null,
       found.explain && !items.length ? h("p", { class: "muted" }, found.explain) : null,
-      items.length ? table(items, params, set) : empty("No record matches.", where.length ? "Change the filters." : at === null ? "" : "There were none at that time."),
+      items.length ? table(items, params, set, sorts) : empty("No record matches.", where.length ? "Change the filters." : at === null ? "" : "There were none at that time."),
       h("div", { class: "row", id: "pager" },
         button("Back", () => { current -= 1; load(); }, "", { disabled: current === 0, id: "back" }),
         h("span", { class: "muted" }, items.length ? `${count(current * PAGE + 1)} – ${count(current * PAGE + items.length)}` : ""),
@@ -83,7 +86,7 @@ function filters(params, where, set) {
     params.author ? drop(`by ${params.author}`, { author: null }) : null);
 }
 
-function table(items, params, set) {
+function table(items, params, set, sorts) {
   const names = new Map();
   for (const each of items) for (const key of Object.keys(each.data)) names.set(key, (names.get(key) ?? 0) + 1);
   const keys = [...names].sort((a, b) => b[1] - a[1]).slice(0, COLUMNS).map(([key]) => key);
@@ -92,7 +95,7 @@ function table(items, params, set) {
     h("button", { type: "button", class: "sort", onclick: () => set({ sort: path === "created_at" ? null : path, up: sort === path && !up ? "1" : null }) }, text, sort === path ? (up ? " ↑" : " ↓") : ""));
   const cell = (value) => h("td", { class: typeof value === "number" ? "number short" : brief(value ?? "").length < 18 ? "short" : "" }, value === undefined ? h("span", { class: "muted" }, "—") : brief(value, 70));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Records" }, h("table", { class: "table" },
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Record"), keys.map((key) => head(key, key)), h("th", { scope: "col" }, "Tags"), h("th", { scope: "col" }, "Author"), head("created_at", "Made"))),
+    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Record"), keys.map((key) => (sorts(key) ? head(key, key) : h("th", { scope: "col", title: "It has no index: sorting would read every record." }, key))), h("th", { scope: "col" }, "Tags"), h("th", { scope: "col" }, "Author"), head("created_at", "Made"))),
     h("tbody", null, items.map((each) => h("tr", null,
       h("th", { scope: "row" }, recordLink(each, brief(each.id, 26)), each.problem ? chip("unreadable", "bad") : null),
       keys.map((key) => cell(each.data[key])),

@@ -89,7 +89,7 @@ const lettersOf = (size, limit) => `${count(size)} of ${count(limit)} characters
 async function text(page) {
   const { at, as, ref, block, live, refresh } = page;
   if (at !== null) {
-    const { at: when } = await call("data.get-commit", { seq: at });
+    const { at: when } = await call("data.get-commit", { seq: at, records: 0 });
     const found = await call("block.at", { ...ref, version: when }, as);
     return [h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`), rendered(found.text)];
   }

@@ -1,8 +1,8 @@
 // Overview: the store at a glance.
 import { call } from "./api.js";
-import { h, s } from "./dom.js";
+import { h, replace, s } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
-import { agent, card, chip, empty, heading, sentences, time } from "./parts.js";
+import { agent, card, chip, empty, heading, into, sentences, time } from "./parts.js";
 import { href } from "./route.js";
 
 const DAYS = 14;
@@ -11,9 +11,8 @@ export const title = "Overview";
 export const past = "This page shows the present. Data, Search and the texts in Memory follow the time you chose.";
 
 export async function show({ signal, live, refresh }) {
-  const [status, stats, agents, ready] = await Promise.all([
-    call("store.status", {}, { signal }),
-    call("data.stats", { days: DAYS }, { signal }),
+  const [status, agents, ready] = await Promise.all([
+    call("store.status", { days: DAYS, commits: 0, quick: true }, { signal }),
     call("agent.list", {}, { signal }),
     call("crumb.ready", { limit: 6, explain: true }, { signal }),
   ]);
@@ -21,20 +20,42 @@ export async function show({ signal, live, refresh }) {
   if (!status.seq) {
     return [heading("Overview", where(status)), empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
   }
+  // These come when they come: a commit may be large, and so may a store. Until then, what was seen last.
+  const last = h("div", null, recent && latest(recent)), state = h("div"), found = h("div");
+  into(last, async () => {
+    recent = (await call("data.log", { limit: 5, records: 1 }, { signal })).items;
+    return latest(recent);
+  });
+  into(state, async () => {
+    const { findings, ...looked } = await inspect();
+    if (findings.length) replace(found, card("Findings", h("ul", { class: "list" }, findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))));
+    return health({ ...looked, degraded: status.degraded });
+  });
   return [
-    heading("Overview", where(status), health(status)),
+    heading("Overview", where(status), state),
     h("div", { class: "figures" },
       figure(count(status.records), "records", href(["data"])),
       things(status).map(([noun, many, to]) => figure(count(many), noun, to)),
       figure(count(status.seq), "commits", href(["timeline"])),
       figure(bytes(status.size_bytes), "on disk")),
-    status.findings.length ? card("Findings", h("ul", { class: "list" }, status.findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))) : null,
+    found,
     h("div", { class: "columns" },
-      card(`Commits of the last ${DAYS} days`, chart(stats.days)),
+      card(`Commits of the last ${DAYS} days`, chart(status.days)),
       card("Ready work", readyList(ready)),
       card("Agents", agentList(agents.items)),
-      card("Latest", latest(status.commits))),
+      card("Latest", last)),
   ];
+}
+
+// A large store takes a moment to look at: once in five minutes is enough.
+let looked = null, when = 0, recent = null;
+function inspect() {
+  if (!looked || Date.now() - when > 300_000) {
+    when = Date.now();
+    looked = call("store.status", { commits: 0 });
+    looked.catch(() => { looked = null; });
+  }
+  return looked;
 }
 
 const where = (status) => `${status.engine} · ${status.place}`;

@@ -96,7 +96,8 @@ export const recordLink = (record, text) => h("a", { class: "mono", href: href([
 // What a commit did, in sentences.
 export function sentences(commit) {
   if (commit.summary.length) return commit.summary;
-  if (commit.items.length !== 1) return [`${commit.author} changed ${plural(commit.items.length, "record")}`];
+  const total = commit.items.length + commit.more;
+  if (total !== 1) return [`${commit.author} changed ${plural(total, "record")}`];
   const [item] = commit.items;
   const verb = { put: item.rev === 1 ? "added" : "changed", delete: "deleted", forget: "forgot" }[item.op];
   return [`${commit.author} ${verb} ${item.id ?? "a record"}${item.schema ? ` (${item.schema})` : ""}`];

@@ -1,11 +1,11 @@
 // Timeline: the log as it happens; each commit opens its difference, and can be undone.
-import { call } from "./api.js";
+import { call, schemas } from "./api.js";
 import { h, replace } from "./dom.js";
 import { count, moment, plural } from "./format.js";
 import { agent, button, chip, complain, dialog, empty, failure, fieldDiff, heading, into, recordLink, select, sentences, sideBySide, time, toast, undoButton } from "./parts.js";
 import { go, href } from "./route.js";
 
-const PAGE = 40;
+const PAGE = 25;
 const SPANS = [["", "All time"], ["1h", "Last hour"], ["24h", "Last day"], ["7d", "Last week"], ["30d", "Last month"]];
 
 export const title = "Timeline";
@@ -13,9 +13,9 @@ export const title = "Timeline";
 export async function show({ parts, params, at, signal, live, state, refresh }) {
   if (parts[0]) return commitPage(Number(parts[0]), { signal, refresh });
   const filters = { author: params.author, schema: params.schema, since: params.since, before: at === null ? null : at + 1 };
-  const [log, schemas, agents] = await Promise.all([
-    call("data.log", { ...filters, limit: PAGE }, { signal }),
-    call("data.schemas", {}, { signal }),
+  const [log, known, agents] = await Promise.all([
+    call("data.log", { ...filters, limit: PAGE, records: 1 }, { signal }),
+    schemas(),
     call("agent.list", {}, { signal }),
   ]);
   const list = h("ol", { class: "log" }, log.items.map((each) => entry(each, refresh)));
@@ -40,7 +40,7 @@ export async function show({ parts, params, at, signal, live, state, refresh }) 
     heading("Timeline", at === null ? "Every change, the newest first. New ones appear by themselves." : `Every change up to commit ${at}.`),
     h("div", { class: "filters" },
       select("Agent", [["", "All agents"], ...names.map((each) => [each, each])], params.author ?? "", set("author")),
-      select("Schema", [["", "All schemas"], ...schemaNames(schemas.items).map((each) => [each, each])], params.schema ?? "", set("schema")),
+      select("Schema", [["", "All schemas"], ...schemaNames(known).map((each) => [each, each])], params.schema ?? "", set("schema")),
       select("Time", SPANS, params.since ?? "", set("since"))),
     travel(state.newest, log.first_seq, at),
     list, none, more(list, log, filters, refresh),
@@ -63,7 +63,7 @@ export function travel(newest, first, at) {
     said.textContent = `commit ${count(seq)}`;
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
-      try { said.textContent = `commit ${count(seq)} · ${moment((await call("data.get-commit", { seq })).at)}`; } catch { /* pruned: the number has to do */ }
+      try { said.textContent = `commit ${count(seq)} · ${moment((await call("data.get-commit", { seq, records: 0 })).at)}`; } catch { /* pruned: the number has to do */ }
     }, 150);
   };
   const slider = h("input", { type: "range", id: "as-of", min: Math.max(1, first), max: Math.max(1, newest), value: at ?? newest, step: 1,
@@ -95,7 +95,7 @@ function more(list, log, filters, refresh) {
   if (!make(log.items)) return null;
   const node = button("Older", async () => {
     try {
-      const next = await call("data.log", { ...filters, before: oldest, limit: PAGE });
+      const next = await call("data.log", { ...filters, before: oldest, limit: PAGE, records: 1 });
       list.append(...next.items.map((each) => entry(each, refresh)));
       oldest = next.items.at(-1)?.seq ?? oldest;
       if (!make(next.items)) node.remove();
@@ -107,7 +107,7 @@ function more(list, log, filters, refresh) {
 // -- one commit ---------------------------------------------------------------------------------------
 
 async function commitPage(seq, { signal, refresh }) {
-  const commit = await call("data.get-commit", { seq }, { signal });
+  const commit = await call("data.get-commit", { seq, records: MOST }, { signal });
   return [
     heading(`Commit ${count(seq)}`, null, undoButton(seq, (each) => undo(each, refresh)), h("a", { class: "button", href: href(["timeline"], { at: seq }) }, "As of here")),
     h("p", { class: "meta" }, agent(commit.author), chip(commit.kind), time(commit.at), commit.note && h("span", null, `“${commit.note}”`)),
@@ -121,12 +121,11 @@ async function commitPage(seq, { signal, refresh }) {
 const MOST = 30;
 
 export async function difference(seq, known) {
-  const commit = known ?? await call("data.get-commit", { seq });
-  const shown = commit.items.slice(0, MOST);
-  const nodes = await Promise.all(shown.map(async (item) => {
+  const commit = known ?? await call("data.get-commit", { seq, records: MOST });
+  const nodes = await Promise.all(commit.items.map(async (item) => {
     try { return await itemDifference(item); } catch (error) { return failure(error); }
   }));
-  if (commit.items.length > MOST) nodes.push(h("p", { class: "muted" }, `and ${plural(commit.items.length - MOST, "record")} more`));
+  if (commit.more) nodes.push(h("p", { class: "muted" }, `and ${plural(commit.more, "record")} more`));
   return h("div", { class: "items" }, nodes.length ? nodes : h("p", { class: "muted" }, "It changed no record that is still kept."));
 }
 
@@ -173,6 +172,10 @@ export async function undo(seq, refresh) {
     const done = await call("data.undo", { seq });
     toast(`Commit ${count(seq)} was undone by commit ${count(done.seq)}.`);
     refresh();
-  } catch (error) { complain(error); }
+  } catch (error) {
+    // The hint of the verb speaks of options that the studio does not have.
+    error.hint = { undo_conflict: "undo the later commits first", denied: "its history in Memory rolls it back" }[error.code] ?? error.hint;
+    complain(error);
+  }
 }
 

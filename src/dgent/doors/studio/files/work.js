@@ -160,7 +160,7 @@ async function end(trail, keep, refresh) {
   const reason = h("input", { id: "reason", autocomplete: "off" }), lesson = h("input", { id: "lesson", autocomplete: "off" });
   const goes = [...trail.crumbs.map((each) => `${name(each)} (${each.state})`), ...trail.stashes.map((each) => `${each.name} (${each.type})`)];
   const body = h("div", null,
-    h("p", null, keep ? `${plural(trail.crumbs.length, "crumb becomes", "crumbs become")} permanent work:` : goes.length ? `This removes ${plural(trail.crumbs.length, "crumb")} and ${plural(trail.stashes.length, "stash", "stashes")}. Undo brings them back:` : "It has nothing that would be removed."),
+    h("p", null, keep ? `${plural(trail.crumbs.length, "crumb becomes", "crumbs become")} permanent work:` : goes.length ? `This removes ${plural(trail.crumbs.length, "crumb")}${trail.stashes.length ? ` and ${plural(trail.stashes.length, "stash", "stashes")}` : ""}. Undo brings them back:` : "It has nothing that would be removed."),
     h("ul", { class: "list" }, goes.map((each) => h("li", null, each))),
     keep ? null : [h("div", { class: "field" }, h("label", { for: "reason" }, "Why is it given up?"), reason), h("div", { class: "field" }, h("label", { for: "lesson" }, "What was learned? It stays."), lesson)]);
   if (await dialog(`${keep ? "Complete" : "Abandon"} “${name(trail)}”?`, body, [[keep ? "Complete it" : "Abandon it", keep ? "primary" : "danger", true]]) === null) return;
