@@ -13,6 +13,7 @@ import pytest
 import dgent
 from tests.http.client import token_for
 from tests.http.process import Process, exchange, serve, status_of
+from tests.mcp.host import command, environment
 
 HOST = b"Host: 127.0.0.1\r\n"
 
@@ -107,3 +108,45 @@ async def test_slow_clients_do_not_hold_up_others(victim: Victim) -> None:
     finally:
         for _, writer in slow:
             writer.close()
+
+
+async def test_heads_are_bounded_at_any_time(victim: Victim) -> None:
+    """Also lines behind a body, and a second request while the first is being answered."""
+    endless = {
+        "lines behind a body": b"POST /login HTTP/1.1\r\n" + HOST + b"X-Dgent-Studio: 1\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 40_000,
+        "one endless line behind a body": b"POST /login HTTP/1.1\r\n" + HOST + b"X-Dgent-Studio: 1\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\na: " + b"b" * 300_000,
+        "a second head behind a stream": b"GET /v1/changes HTTP/1.1\r\n" + HOST + victim.auth + b"\r\n"
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 300_000,
+    }  # fmt: skip
+    for name, raw in endless.items():
+        async with asyncio.timeout(30):
+            await exchange(victim.port, raw, b"nothing says this")  # until it closes the connection
+        assert name
+    await victim.is_well()
+
+
+async def test_who_leaves_in_the_middle_is_not_a_fault(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command("--url", f"sqlite:///{tmp_path}/store.db", "serve", "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(tmp_path),
+    )
+    assert process.stdout is not None
+    port = int((await asyncio.wait_for(process.stdout.readline(), 60)).decode().rpartition(":")[2])
+    for _ in range(3):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"POST /login HTTP/1.1\r\n" + HOST + b"X-Dgent-Studio: 1\r\nContent-Length: 100\r\n\r\nabc"
+        )
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+    wrong = b'{"token":"\xff"}'
+    raw = b"POST /login HTTP/1.1\r\n" + HOST + b"X-Dgent-Studio: 1\r\nContent-Length: %d\r\n\r\n" % len(wrong)
+    assert status_of(await exchange(port, raw + wrong)) == 400
+    process.terminate()
+    _, told = await asyncio.wait_for(process.communicate(), 60)
+    assert b"Traceback" not in told, told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,9 @@ async def test_a_cookie_changes_things_only_through_the_studio(u: dgent.Universe
     assert (await client.get("/v1/status", **cookie)).status == 200
     assert (await client.get("/v1/status", cookie="dgent_session_8730=wrong")).status == 401
     assert (await client.get("/v1/status", cookie="a=b;;=;\x01")).status == 401
+    for other in ('prefs={"a":1}', "a b=c", 'x="open', "n=\xe9"):
+        both = f"{other}; dgent_session_8730=right"
+        assert (await client.get("/v1/status", cookie=both)).status == 200, "cookies of others may be odd"
     refused = await client.post("/v1/data/note", {"data": {}}, **cookie)
     assert refused.status == 403
     made = await client.post("/v1/data/note", {"data": {}}, x_dgent_studio="1", **cookie)
@@ -137,6 +141,8 @@ async def test_rates_are_bounded(u: dgent.Universe) -> None:
     assert (await second.get("/v1/status")).status == 200, "each token has its own"
     stranger = Client(server, "wrong")
     assert [(await stranger.get("/v1/status")).status for _ in range(3)] == [401, 401, 429]
+    third = Client(server, await token_for(u))
+    assert (await third.get("/v1/status")).status == 200, "wrong ones do not lock out right ones"
 
 
 async def test_bodies_are_bounded(u: dgent.Universe) -> None:
@@ -237,3 +243,49 @@ async def test_a_store_that_opens_late(tmp_path: Path) -> None:
     broken = await Client(server, "x", "/broken").get("/v1/status")
     assert broken.status == 503 and broken.json["retryable"]
     await (await house.store("late")).universe.close()
+
+
+async def test_a_page_is_bounded_however_it_is_written(u: dgent.Universe) -> None:
+    client = Client(await serve_universe(u), await token_for(u))
+    for limit in ("1001", "1e9", "1500.0", "1_001"):
+        assert (await client.get(f"/v1/data/note?limit={limit}")).status == 400, limit
+    assert (await client.post("/v1/query", {"limit": 1001})).status == 400
+    assert (await client.post("/v1/query", {"limit": 1000})).status == 200
+
+
+async def test_names_make_no_lines_in_the_log(u: dgent.Universe, caplog: pytest.LogCaptureFixture) -> None:
+    async def open(_stack: object) -> dgent.Universe:
+        return u
+
+    caplog.set_level("INFO", "dgent.http")
+    server = Server(House({"main": open}), hosts=("127.0.0.1",), sessions={"right": "ann"}.get)
+    cookie = {"cookie": "dgent_session_8730=right", "x_dgent_agent": "a%0AFORGED"}
+    await Client(server).get("/v1/status", **cookie)
+    assert "FORGED" in caplog.text and "\nFORGED" not in caplog.text
+
+
+async def test_a_store_that_is_closed_meanwhile(u: dgent.Universe, tmp_path: Path) -> None:
+    other = await dgent.open(f"sqlite:///{tmp_path}/other.db")
+    token = await token_for(other)
+    client = Client(await serve_universe(other), token)
+    assert (await client.get("/v1/status")).status == 200
+    await other.close()
+    answer = await client.get("/v1/status")
+    assert answer.status == 503 and str(tmp_path).encode() not in answer.body
+
+
+async def test_a_reload_opens_what_moved(tmp_path: Path) -> None:
+    def opener(name: str):
+        async def open(stack: Any) -> dgent.Universe:
+            return await stack.enter_async_context(dgent.open(f"sqlite:///{tmp_path}/{name}.db"))
+
+        open.place = name  # type: ignore[attr-defined]
+        return open
+
+    house = House({"main": opener("one")})
+    first = await house.store("main")
+    await house.reload({"main": opener("one")})
+    assert await house.store("main") is first, "the same place stays open"
+    await house.reload({"main": opener("two")})
+    assert await house.store("main") is not first
+    await house.close()

@@ -13,6 +13,7 @@ import pytest
 import dgent
 from dgent.doors.http import app, feed
 from dgent.doors.http.house import Visitor
+from dgent.doors.http.limit import Limits
 from dgent.universe.token import check_token, revoke_token
 from dgent.verbs.data.history import Watch
 from tests.http.client import Client, serve_universe, token_for
@@ -167,3 +168,55 @@ async def test_stopping_ends_streams(u: dgent.Universe) -> None:
         assert each.status == 200 and each.headers["content-type"].startswith("text/event-stream")
     assert (await Client(server).get("/readyz")).status == 503
     assert (await Client(server).get("/healthz")).status == 200
+
+
+async def test_who_leaves_at_once_leaves_nothing(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the store takes long to say its newest commit."""
+    _, visitor, _ = await visitor_of(u)
+    slow = dgent.Universe.seq
+
+    async def seq(self: dgent.Universe) -> int:
+        await asyncio.sleep(0.1)
+        return await slow(self)
+
+    monkeypatch.setattr(dgent.Universe, "seq", seq)
+    for _ in range(5):
+        stream = feed.follow(visitor, Watch())
+        await anext(stream)
+        leaving = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        await stream.aclose()
+    assert not visitor.store.feeds
+
+
+async def test_large_events_are_not_kept_for_ever(u: dgent.Universe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_BYTES", 20_000)
+    _, visitor, _ = await visitor_of(u)
+    async with aclosing(feed.follow(visitor, Watch())) as events:
+        await anext(events)
+        coming = asyncio.create_task(take(events, 10))
+        await asyncio.sleep(0.05)
+        first = await u.seq()
+        for n in range(10):
+            await u.remember({"n": n, "text": "x" * 5_000})
+            await asyncio.sleep(0.05)
+        assert await coming == list(range(first + 1, first + 11))
+        (shared,) = visitor.store.feeds.values()
+        assert sum(len(raw) for _, raw in shared._kept) <= 20_000
+        async with aclosing(feed.follow(visitor, Watch(from_seq=first))) as again:
+            assert await take(again, 10) == list(range(first + 1, first + 11)), "the store has the rest"
+
+
+async def test_streams_of_one_token_are_bounded(u: dgent.Universe) -> None:
+    server = await serve_universe(u, limits=Limits(streams=2))
+    client = Client(server, await token_for(u))
+    following = [asyncio.create_task(client.get("/v1/changes")) for _ in range(2)]
+    await asyncio.sleep(0.2)
+    assert (await client.get("/v1/changes")).status == 429
+    head = await client.send("HEAD", "/v1/changes")
+    assert head.status == 200 and not head.body, "it does not begin to follow"
+    await server.stop()
+    await asyncio.wait_for(asyncio.gather(*following), 60)
+    assert not server._streams

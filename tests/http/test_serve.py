@@ -12,8 +12,11 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 
 import dgent
+from dgent.doors.http import app
+from dgent.doors.http import house as houses
+from dgent.universe.token import list_tokens, revoke_token
 from tests.cli.terminal import Terminal
-from tests.http.client import token_for
+from tests.http.client import Client, serve_universe, token_for
 from tests.http.process import Process, serve
 from tests.mcp.host import command, connect, environment
 from tests.postgres.lease import url_for
@@ -102,6 +105,32 @@ async def test_agents_over_mcp_with_their_tokens(tmp_path: Path) -> None:
             assert (await second.do("remember", data={"n": 2}))["author"] == "eve"
             denied = await second.call("block_append", label="notes", text="x")
             assert not denied["ok"]
+
+
+async def test_a_revoked_token_ends_its_agents_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of the Model Context Protocol, which would else last as long as its client likes."""
+    monkeypatch.setattr(app, "RECHECK_S", 0.1)
+    monkeypatch.setattr(houses, "TOKEN_S", 0.0)
+    async with dgent.open(f"sqlite:///{tmp_path}/store.db") as u:
+        server = await serve_universe(u)
+        client = Client(server, await token_for(u))
+        hello = {
+            "jsonrpc": "2.0", "id": 1, "method": "initialize",
+            "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+                       "clientInfo": {"name": "t", "version": "1"}},
+        }  # fmt: skip
+        both = {"accept": "application/json, text/event-stream", "content_type": "application/json"}
+        begun = await client.post("/mcp", hello, **both)
+        assert begun.status == 200, begun
+        session = {"mcp_session_id": begun.headers["mcp-session-id"], **both}
+        stream = asyncio.create_task(client.get("/mcp", **session))
+        await asyncio.sleep(0.5)
+        assert not stream.done()
+        await revoke_token(u, (await list_tokens(u))[0].id)
+        await asyncio.wait_for(asyncio.gather(stream, return_exceptions=True), 30)
+        await server.house.close()
 
 
 async def test_two_servers_on_one_database(tmp_path: Path) -> None:

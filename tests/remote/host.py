@@ -38,7 +38,7 @@ class Host:
         self._ready = threading.Event()
         self._socket = serve.listen("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, name="dgent-test-server", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="server of the tests", daemon=True)
         self._thread.start()
         assert self._ready.wait(30), "the server did not start"
 

@@ -89,6 +89,7 @@ def _opener(chosen: DoorOptions, settings: Settings) -> Opener:
 
         return await Store(stack, settings, chosen, makes=True).open()
 
+    open.place = settings.url  # type: ignore[attr-defined]  # so that a reload sees another one
     return open
 
 
@@ -124,6 +125,12 @@ def _limits(rate: float | None, body: int | None, patience: float | None) -> Lim
         ),
         click.Option(["--rate"], type=float, metavar="N", help="Requests a second with one token. [5000]"),
         click.Option(["--max-body"], type=int, metavar="MB", help="The largest body. [10]"),
+        click.Option(
+            ["--trusted-proxy"],
+            multiple=True,
+            metavar="ADDRESS",
+            help="A proxy that says where requests come from, besides those on this machine.",
+        ),
         click.Option(["--patience"], type=float, metavar="S", help="Seconds for sending a request. [30]"),
         click.Option(["--tls-cert"], type=click.Path(path_type=Path), metavar="FILE", help="A certificate."),
         click.Option(["--tls-key"], type=click.Path(path_type=Path), metavar="FILE", help="Its key."),
@@ -141,6 +148,7 @@ def serve_(
     store: tuple[str, ...],
     rate: float | None,
     max_body: int | None,
+    trusted_proxy: tuple[str, ...],
     patience: float | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -160,7 +168,8 @@ def serve_(
         raise InputError("TLS needs both --tls-cert and --tls-key")
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
     limits = _limits(rate, max_body, patience)
-    asyncio.run(_serve(chosen, ServerPlace(host, port, host_name, store, certificate), limits, not no_studio))
+    place = ServerPlace(host, port, host_name, store, certificate, trusted_proxy)
+    asyncio.run(_serve(chosen, place, limits, not no_studio))
 
 
 def log_requests() -> None:
@@ -177,6 +186,7 @@ class ServerPlace(NamedTuple):
     names: tuple[str, ...]
     stores: tuple[str, ...]
     certificate: tuple[Path, Path] | None
+    proxies: tuple[str, ...] = ()
 
 
 async def _serve(chosen: DoorOptions, place: ServerPlace, limits: Limits, studio: bool) -> None:
@@ -214,6 +224,13 @@ async def _serve(chosen: DoorOptions, place: ServerPlace, limits: Limits, studio
                 click.echo("nobody has a token yet: `dgent token create --agent scout` makes one")
             sys.stdout.flush()
 
-        await serve.run(server, bound, reload=reload, ready=announce, certificate=place.certificate)
+        await serve.run(
+            server,
+            bound,
+            reload=reload,
+            ready=announce,
+            certificate=place.certificate,
+            proxies=place.proxies,
+        )
     finally:
         await house.close()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgent.doors.http import call, feed, limit, openapi
 from dgent.doors.http.answer import HEADERS, answer, refuse, report
-from dgent.doors.http.errors import TooLarge, TooMany, TooSlow, UnknownVisitor
+from dgent.doors.http.errors import Gone, TooLarge, TooMany, TooSlow, UnknownVisitor
 from dgent.doors.http.house import House, Visitor, enter
 from dgent.doors.http.limit import Buckets, Limits
 from dgent.doors.http.metrics import Metrics
@@ -23,7 +24,7 @@ from dgent.doors.http.mount import PATH as MCP
 from dgent.doors.http.mount import serve_mcp
 from dgent.doors.http.route import Match, Route, Router
 from dgent.doors.http.store import serve_call
-from dgent.errors import Denied, DgentError, InputError
+from dgent.errors import Closed, Denied, DgentError, InputError
 from dgent.store.remote.calls import CALLS
 from dgent.store.remote.calls import PATH as STORE
 from dgent.universe.gate import Principal
@@ -89,6 +90,7 @@ class Server:
         self._wrong = Buckets(self.limits.wrong_rate, self.limits.wrong_burst)
         self._sessions, self._pages = sessions, pages
         self._router = Router()
+        self._streams: Counter[str] = Counter()  # that are open, by token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -116,7 +118,7 @@ class Server:
             self.metrics.count(request.method, request.route or "-", status, took_s)
             # Never the query or a header: they may hold what is nobody's business.
             LOG.info("%s %s %s %d %.1f ms %s", request.peer, request.method, request.route or "-", status,
-                     took_s * 1000, request.who)  # fmt: skip
+                     took_s * 1000, request.who.encode("unicode_escape").decode())  # fmt: skip
 
     async def stop(self) -> None:
         """Say that the server is about to stop, and end streams, which nobody could wait for."""
@@ -137,6 +139,8 @@ class Server:
             response = await self._answer(request, send)
         except UnknownVisitor as error:
             response = refuse(401, error.code, error.message, error.hint, **{"WWW-Authenticate": "Bearer"})
+        except Closed:
+            response = refuse(503, "closed", "this constellation is no longer served")
         except DgentError as error:
             response = report(error, _is_conditional(request))
         except TooMany as error:
@@ -149,6 +153,8 @@ class Server:
             response = refuse(413, "too_large", "the body is too large", most, Connection="close")
         except TooSlow:
             response = refuse(408, "too_slow", "the body did not arrive in time", Connection="close")
+        except Gone:
+            return
         except Exception:
             LOG.exception("a fault in dgent")
             response = refuse(500, "fault", "a fault in dgent", "please report it")
@@ -173,7 +179,7 @@ class Server:
         self._rates.take(visitor.id)
         if path == MCP:
             request.route = MCP
-            await serve_mcp(visitor, request.scope, request.receive, send)
+            await self._serve_mcp(request, visitor, send)
             return None
         return await self._answer_visitor(request, path, visitor)
 
@@ -200,8 +206,6 @@ class Server:
         return path
 
     async def _enter(self, request: Request) -> tuple[Visitor, bool]:
-        if self._wrong.is_empty(request.peer):
-            self._wrong.take(request.peer)
         given = request.header(b"authorization")
         cookie = _cookie_of(request) if given is None else None
         try:
@@ -211,6 +215,7 @@ class Server:
             shown = token.strip() if scheme.lower() == "bearer" else None
             visitor = await enter(self.house, request.constellation, shown)
         except Denied as error:
+            # Only of wrong ones: whoever has a right token at the same address must not wait.
             self._wrong.take(request.peer)
             raise UnknownVisitor(error.message, hint=error.hint) from None
         request.who = f"{visitor.principal.name}/{visitor.id}"
@@ -272,6 +277,26 @@ class Server:
             return refuse(405, "method", f"{request.method} is not for this address", Allow=", ".join(found))
         return refuse(404, "not_found", "there is no such address", "GET /v1/openapi.json lists them")
 
+    async def _serve_mcp(self, request: Request, visitor: Visitor, send: Send) -> None:
+        """Serve a request of the Model Context Protocol; one that lasts ends with its token."""
+        receive = request.receive
+        if request.method not in READS:
+            body = await limit.read_body(request.headers, receive, self.limits)
+            receive = _repeat(body, receive)
+        serving = asyncio.ensure_future(serve_mcp(visitor, request.scope, receive, send))
+        try:
+            while not serving.done():
+                await asyncio.wait((serving,), timeout=RECHECK_S)
+                if not serving.done():
+                    await self._enter(request)
+            serving.result()
+        except (DgentError, TooMany):
+            if serving.done():
+                raise
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
     async def _newest(self, visitor: Visitor) -> dict[str, int]:
         return {visitor.store.name: await visitor.store.universe.seq()}
 
@@ -282,21 +307,27 @@ class Server:
             body = await limit.read_body(request.headers, request.receive, self.limits)
         if verb.id == "data.import":
             return await call.import_lines(request, match, visitor, body)
-        given = call.read_fields(request, match, verb, body, self.limits.page)
+        given = call.read_fields(request, match, verb, body)
         if verb.streams:
             return self._stream(request, visitor, given)
+        ask = call.read_ask(verb, given, self.limits.page)
         if verb.id == "data.export":
-            return await call.export_lines(visitor, given)
-        return await call.call(request, match, verb, visitor, given)
+            return await call.export_lines(visitor, ask)
+        return await call.call(request, match, verb, visitor, ask)
 
     def _stream(self, request: Request, visitor: Visitor, given: dict[str, Any]) -> Response:
         ask = call.watch_of(request, given)
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        if request.method == "HEAD":
+            return Response(b"", 200, headers, "text/event-stream")
+        if self._streams[visitor.id] >= self.limits.streams:
+            raise TooMany(1.0)
         return StreamingResponse(self._events(request, visitor, ask), 200, headers, "text/event-stream")
 
     async def _events(self, request: Request, visitor: Visitor, ask: Watch) -> AsyncIterator[bytes]:
         """Yield the events of a feed until the server stops, or the token ends."""
         self.metrics.following += 1
+        self._streams[visitor.id] += 1
         checked = time.monotonic()
         try:
             async with aclosing(feed.follow(visitor, ask)) as events:
@@ -305,10 +336,23 @@ class Server:
                         await self._enter(request)
                         checked = time.monotonic()
                     yield event
-        except Denied:
+        except (DgentError, TooMany):
             return
         finally:
             self.metrics.following -= 1
+            self._streams[visitor.id] -= 1
+            if not self._streams[visitor.id]:
+                del self._streams[visitor.id]
+
+
+def _repeat(body: bytes, receive: Receive) -> Receive:
+    """Return a way to receive a body that was read already, and then whatever comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
 
 
 def _is_conditional(request: Request) -> bool:
@@ -329,11 +373,10 @@ def cookie_name(host: str) -> str:
 
 
 def _cookie_of(request: Request) -> str | None:
-    given = request.header(b"cookie")
-    if given is None:
-        return None
-    try:
-        found = SimpleCookie(given).get(cookie_name(request.header(b"host") or ""))
-    except CookieError:
-        return None
-    return None if found is None else found.value
+    """Return our cookie; others of the same host may be of any form."""
+    name = cookie_name(request.header(b"host") or "")
+    for part in (request.header(b"cookie") or "").split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return None

@@ -14,24 +14,25 @@ from starlette.responses import Response, StreamingResponse
 from dgent.doors.http.answer import HEADERS, answer, refuse
 from dgent.doors.http.house import Visitor
 from dgent.doors.http.route import NO_SCHEMA, ROUTES, Match
-from dgent.errors import InputError, NotFound
+from dgent.errors import Corrupt, InputError, NotFound
 from dgent.verbs import registry
 from dgent.verbs.block.answer import BlockText, EditResult
-from dgent.verbs.data.answer import Record
+from dgent.verbs.data.answer import Record, record_of
 from dgent.verbs.data.history import Watch
 from dgent.verbs.field import VerbField, fields_of
-from dgent.verbs.registry import Verb
+from dgent.verbs.registry import Ask, Verb
 
 if TYPE_CHECKING:
     from dgent.doors.http.app import Request
 
 LINES = "application/x-ndjson"
 KEY = b"idempotency-key"
+RECORD = "/v1/data/{schema}/{id}"
 PART = 65_536  # bytes of a file that are sent at once
 _fields: dict[str, dict[str, VerbField]] = {}
 
 
-def read_fields(request: Request, match: Match, verb: Verb, body: bytes, page: int) -> dict[str, Any]:
+def read_fields(request: Request, match: Match, verb: Verb, body: bytes) -> dict[str, Any]:
     """Return the fields of a call, from the body, the query, the address and the headers."""
     known = _known(verb)
     given: dict[str, Any] = {**_read_query(request, known), **_read_body(body)}
@@ -45,13 +46,16 @@ def read_fields(request: Request, match: Match, verb: Verb, body: bytes, page: i
         if "key" not in known:
             raise InputError(f"{verb.id} takes no Idempotency-Key", field="key")
         given["key"] = key
-    try:
-        too_many = verb.effect == "read" and "limit" in known and int(given.get("limit") or 0) > page
-    except (TypeError, ValueError):
-        too_many = False  # the verb says what is wrong with it
-    if too_many:
-        raise InputError(f"limit is at most {page:,} here", hint="read page by page", field="limit")
     return given
+
+
+def read_ask(verb: Verb, given: dict[str, Any], page: int) -> Ask:
+    """Return the input of a verb; what it lists is bounded, so that one answer does not fill the memory."""
+    ask = registry.read_input(verb, given)
+    limit = getattr(ask, "limit", None)
+    if verb.effect == "read" and isinstance(limit, int) and limit > page:
+        raise InputError(f"limit is at most {page:,} here", hint="read page by page", field="limit")
+    return ask
 
 
 def _known(verb: Verb) -> dict[str, VerbField]:
@@ -102,13 +106,14 @@ def _read_conditions(request: Request, known: dict[str, VerbField], given: dict[
     given["expect"] = int(rev)
 
 
-async def call(
-    request: Request, match: Match, verb: Verb, visitor: Visitor, given: dict[str, Any]
-) -> Response:
+async def call(request: Request, match: Match, verb: Verb, visitor: Visitor, ask: Ask) -> Response:
     """Call a verb and answer with what it found; the ETag of a record is its rev, of a block its version."""
-    found = await registry.call(verb, visitor.context, given)
+    of_record = match.route.path.startswith(RECORD)
+    if of_record and verb.id != "data.get":
+        await _check_present(visitor, match)
+    found = await registry.call(verb, visitor.context, ask)
     headers: dict[str, str] = {}
-    if isinstance(found, Record) and "id" in match.given:
+    if of_record and isinstance(found, Record):
         _check_address(found, match)
     number = _number_of(found)
     if number is not None:
@@ -117,6 +122,14 @@ async def call(
             return Response(status_code=304, headers={**HEADERS, **headers})
     made = verb.id == "data.put" and match.route.method == "POST" and match.route in ROUTES
     return answer(found, 201 if made else 200, headers)
+
+
+async def _check_present(visitor: Visitor, match: Match) -> None:
+    """Raise NotFound where the record of this id is of another schema; an absent one may be made."""
+    universe = await visitor.context.universe()
+    present = await universe.get(match.given["id"], raw=True)
+    if present is not None:
+        _check_address(record_of(present), match)
 
 
 def _number_of(found: Any) -> int | None:
@@ -147,12 +160,12 @@ def watch_of(request: Request, given: dict[str, Any]) -> Watch:
     return ask
 
 
-async def export_lines(visitor: Visitor, given: dict[str, Any]) -> Response:
+async def export_lines(visitor: Visitor, ask: Ask) -> Response:
     """Answer with records as lines of JSON: first to a file, so that neither side waits for the other."""
     lines = tempfile.TemporaryFile(prefix="dgent-export-")  # noqa: SIM115 - closed when it was sent
     try:
         context = visitor.context.copy(out=lines.write)
-        await registry.call(registry.find("data.export"), context, given)
+        await registry.call(registry.find("data.export"), context, ask)
         size = lines.tell()
         lines.seek(0)
     except BaseException:
@@ -180,5 +193,7 @@ async def import_lines(request: Request, match: Match, visitor: Visitor, body: b
             file.write(body)
         context = visitor.context.copy(upload=Path(name))
         return answer(await registry.call(verb, context, given))
+    except Corrupt as error:
+        return refuse(400, error.code, error.message, error.hint)  # it is the body that is damaged
     finally:
         os.unlink(name)

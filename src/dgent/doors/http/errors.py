@@ -25,3 +25,7 @@ class TooLarge(Exception):
 
 class TooSlow(Exception):
     """A body did not arrive in time."""
+
+
+class Gone(Exception):
+    """The client left before its request was whole."""

@@ -19,9 +19,38 @@ ALIVE_S = 15.0  # how often a comment is sent while nothing happens
 MOST_WAITING = 1_000  # events that a slow client may be behind
 WAIT_S = 0.02  # between looks at a client that reads slowly
 KEPT = 1_000  # events that are kept for clients that come back
-ALIVE = b": alive\n\n"
+MOST_BYTES = 8 * 2**20  # of events that wait for one client, or are kept
+BEGIN, ALIVE = b": dgent\n\n", b": alive\n\n"
 
 Event = tuple[int | None, bytes]
+
+
+class EventQueue:
+    """Events that wait for one client, and how many bytes they are."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """True if the client is too far behind."""
+        return self._events.qsize() >= MOST_WAITING or self._bytes >= MOST_BYTES
+
+    def put(self, event: Event | None) -> None:
+        """Add an event; None is the end."""
+        self._bytes += 0 if event is None else len(event[1])
+        self._events.put_nowait(event)
+
+    async def get(self) -> Event | None:
+        """Return the next event, as soon as there is one."""
+        event = await self._events.get()
+        self._bytes -= 0 if event is None else len(event[1])
+        return event
+
+    def clear(self) -> None:
+        """Drop all events."""
+        self._events, self._bytes = asyncio.Queue(), 0
 
 
 class Feed:
@@ -29,8 +58,9 @@ class Feed:
 
     def __init__(self, visitor: Visitor, ask: Watch, key: object, shared: bool = True) -> None:
         self._visitor, self._ask, self._key, self._shared = visitor, ask, key, shared
-        self._queues: set[asyncio.Queue[Event | None]] = set()
-        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._queues: set[EventQueue] = set()
+        self._kept: deque[Event] = deque()
+        self._kept_bytes = 0
         self._first: int | None = None  # all after this commit was kept, until the oldest had to go
         self._begun = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -43,7 +73,7 @@ class Feed:
             self._begun.set()
             ask = msgspec.structs.replace(self._ask, from_seq=since)
             async for entry in registry.call(registry.find("data.watch"), self._visitor.context, ask):
-                while not self._shared and self._is_full():
+                while not self._shared and any(queue.full for queue in self._queues):
                     await asyncio.sleep(WAIT_S)  # nobody else waits for the next one
                 self._send((entry.seq, event_of(entry)))
         except DgentError as error:
@@ -52,44 +82,49 @@ class Feed:
             self._begun.set()
             self._visitor.store.feeds.pop(self._key, None)
             for queue in self._queues:
-                queue.put_nowait(None)
-
-    def _is_full(self) -> bool:
-        return any(queue.qsize() >= MOST_WAITING for queue in self._queues)
+                queue.put(None)
 
     def _send(self, event: Event) -> None:
-        if len(self._kept) == KEPT and self._kept[0][0] is not None:
-            self._first = self._kept[0][0]
-        self._kept.append(event)
+        self._keep(event)
         for queue in list(self._queues):
-            if queue.qsize() >= MOST_WAITING:
+            if queue.full:
                 # It comes back with the number of the last event it got, and misses nothing.
                 self._queues.discard(queue)
-                queue.put_nowait(None)
+                queue.put(None)
             else:
-                queue.put_nowait(event)
+                queue.put(event)
+
+    def _keep(self, event: Event) -> None:
+        self._kept.append(event)
+        self._kept_bytes += len(event[1])
+        while len(self._kept) > KEPT or self._kept_bytes > MOST_BYTES:
+            number, raw = self._kept.popleft()
+            self._kept_bytes -= len(raw)
+            self._first = number if number is not None else self._first
 
     async def follow(self, since: int | None) -> AsyncGenerator[bytes, None]:
         """Yield events after a commit, or from now on; ends when the server stops or the client is slow."""
-        await self._begun.wait()
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        if since is not None:
-            for event in self._kept:
-                if event[0] is None or event[0] > since:
-                    queue.put_nowait(event)
-        if self._task.done():
-            queue.put_nowait(None)
+        queue = EventQueue()
         self._queues.add(queue)
         try:
+            yield BEGIN
+            await self._begun.wait()
+            if since is not None:
+                queue.clear()  # all that came meanwhile is kept, too
+                for event in self._kept:
+                    if event[0] is None or event[0] > since:
+                        queue.put(event)
+            if self._task.done():
+                queue.put(None)
             while True:
                 try:
-                    event_or_end = await asyncio.wait_for(queue.get(), ALIVE_S)
+                    next_event = await asyncio.wait_for(queue.get(), ALIVE_S)
                 except TimeoutError:
                     yield ALIVE
                     continue
-                if event_or_end is None:
+                if next_event is None:
                     return
-                yield event_or_end[1]
+                yield next_event[1]
         finally:
             self._queues.discard(queue)
             if not self._queues:
@@ -132,7 +167,6 @@ async def follow(visitor: Visitor, ask: Watch) -> AsyncGenerator[bytes, None]:
         # What it missed is no longer here: it looks at the store by itself.
         key = object()
         feed = feeds[key] = Feed(visitor, ask, key, shared=False)
-    yield b": dgent\n\n"
     async with aclosing(feed.follow(since)) as events:
         async for event in events:
             yield event

@@ -142,11 +142,13 @@ class House:
             return self._open[name]
 
     async def reload(self, openers: Mapping[str, Opener]) -> None:
-        """Serve these stores from now on; those that are gone are closed."""
+        """Serve these stores from now on; those that are gone, or are at another place now, are closed."""
         async with self._opening:
-            self._openers = dict(openers)
-            for name in [name for name in self._open if name not in self._openers]:
-                await self._close(name)
+            before, self._openers = self._openers, dict(openers)
+            for name in list(self._open):
+                new = self._openers.get(name)
+                if new is None or getattr(new, "place", None) != getattr(before[name], "place", None):
+                    await self._close(name)
 
     async def end_streams(self) -> None:
         """End the feeds of all stores."""

@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dgent.doors.http.errors import TooLarge, TooMany, TooSlow
+from dgent.doors.http.errors import Gone, TooLarge, TooMany, TooSlow
 from dgent.errors import InputError
 
 MOST_KNOWN = 4096  # buckets that are kept
@@ -27,6 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
     wrong_burst: float = 50
     page: int = 1_000  # what `limit` may be at most
     connections: int = 1_000
+    streams: int = 500  # of one token
     head_s: float = 10.0  # for the lines before the body
     body_s: float = 30.0  # for the whole body
 
@@ -50,11 +51,6 @@ class Buckets:
         if not enough:
             raise TooMany((amount - left) / self._rate)
 
-    def is_empty(self, key: str) -> bool:
-        """Return whether the next request of a key would be refused."""
-        left, at = self._kept.get(key, (self._burst, 0.0))
-        return left + (time.monotonic() - at) * self._rate < 1.0
-
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
     """Return the body of a request; raises as soon as it is too large or too slow."""
@@ -69,7 +65,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limit
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise asyncio.CancelledError
+                    raise Gone
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limits.body_bytes:
@@ -82,11 +78,16 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limit
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """The protocol of a connection, which closes those that do not finish the head of a request in time."""
+    """The protocol of a connection, which bounds the head of a request: its time, and its bytes.
+
+    What is no body is bounded at any time: a client may send the lines behind a body in parts, or the next
+    request while the answer to one is still sent.
+    """
 
     head_s = Limits().head_s
     _waiting: asyncio.TimerHandle | None = None
-    _head_bytes = 0
+    _unread = 0  # bytes that were neither a whole header nor a part of a body
+    _header_bytes = 0  # of this request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -97,17 +98,34 @@ class PatientProtocol(HttpToolsProtocol):
         """Take a part of a request."""
         if self._waiting is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
-        self._head_bytes += len(data)
+        self._unread += len(data)
         super().data_received(data)
-        if self._waiting is None:
-            self._head_bytes = 0  # the head is complete: what came was of the body
-        elif self._head_bytes > HEAD_BYTES:
+        if self._unread > HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """Begin to count the bytes of a head."""
+        self._header_bytes = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; too many of them are no request."""
+        self._unread = 0
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > HEAD_BYTES:
+            raise ValueError("too many headers")  # the parser reports it, and the connection is closed
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is complete."""
         self._stop_waiting()
+        self._unread = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body, whose size is bounded where it is read."""
+        self._unread = 0
+        super().on_body(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: nobody is there."""

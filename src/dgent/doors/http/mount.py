@@ -11,6 +11,9 @@ from dgent.doors.http.house import Visitor
 from dgent.errors import Unsupported
 
 PATH = "/mcp"
+IDLE_S = 600.0  # after which a session that nobody uses ends
+MOST_SESSIONS = 64  # of one token
+MOST_MOUNTED = 64  # tokens whose servers are kept
 
 
 class MountedServer:
@@ -33,7 +36,12 @@ class MountedServer:
         self._app: Any = (
             McpDoor(clients)
             .server()
-            .streamable_http_app(streamable_http_path=PATH, transport_security=unchecked)
+            .streamable_http_app(
+                streamable_http_path=PATH,
+                transport_security=unchecked,
+                session_idle_timeout=IDLE_S,
+                max_sessions=MOST_SESSIONS,
+            )
         )
         self._ready, self._stop = asyncio.Event(), asyncio.Event()
         # One task enters and leaves: the protocol's tasks belong to it.
@@ -58,7 +66,9 @@ class MountedServer:
 async def serve_mcp(visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve a request of the protocol for a visitor."""
     key = f"{visitor.id}/{visitor.principal.trust}/{visitor.principal.name}"
-    mounted = visitor.store.mounted.get(key)
-    if mounted is None:
-        mounted = visitor.store.mounted[key] = MountedServer(visitor)
+    kept = visitor.store.mounted
+    mounted = kept.pop(key, None) or MountedServer(visitor)
+    kept[key] = mounted  # the newest last
+    if len(kept) > MOST_MOUNTED:
+        await kept.pop(next(iter(kept))).close()
     await mounted.serve(scope, receive, send)

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,12 @@ async def run(
     reload: Callable[[], Awaitable[None]] | None = None,
     ready: Callable[[], None] = lambda: None,
     certificate: tuple[Path, Path] | None = None,
+    proxies: Sequence[str] = (),
 ) -> None:
     """Serve at a socket until the program is interrupted; a hang-up signal reads the settings again.
 
-    With a `certificate`, which is a file and that of its key, over TLS only.
+    With a `certificate`, which is a file and that of its key, over TLS only. `proxies` are believed when they
+    say where a request comes from, as one on this machine is.
     """
     config = uvicorn.Config(
         server,
@@ -64,6 +66,7 @@ async def run(
         timeout_graceful_shutdown=CLOSE_S,
         limit_concurrency=server.limits.connections,
         lifespan="on",
+        forwarded_allow_ips=["127.0.0.1", "::1", *proxies],
         ssl_certfile=None if certificate is None else certificate[0],
         ssl_keyfile=None if certificate is None else certificate[1],
     )

@@ -101,6 +101,8 @@ class Pages:
         if method not in ("GET", "HEAD"):
             return refuse(405, "method", f"{method} is not for this address", Allow="GET, HEAD")
         if path == "/enter":
+            if method != "GET":  # to look whether it is there must not use it up
+                return refuse(405, "method", f"{method} is not for this address", Allow="GET")
             return self._enter(scope)
         file = self._files.get(path)
         if file is None:
@@ -109,7 +111,6 @@ class Pages:
 
     def _enter(self, scope: Scope) -> Response:
         """Open a session with a link. Its code goes out of the address at once."""
-        _refuse_wrong(self._wrong, scope)
         code = parse_qs(scope["query_string"].decode("latin-1")).get("code", [""])[0]
         cookie = None if self._sessions is None else self._sessions.open(code)
         if cookie is None:
@@ -118,10 +119,9 @@ class Pages:
         return _set_cookie(RedirectResponse("/", 303, {"Cache-Control": "no-store"}), scope, cookie)
 
     async def _log_in(self, scope: Scope, body: bytes) -> Response:
-        _refuse_wrong(self._wrong, scope)
         try:
             given = msgspec.json.decode(body, type=Login)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise InputError("the login is JSON with a token", field="token") from None
         try:
             await self._check(given.constellation, given.token)
@@ -166,9 +166,3 @@ def _is_https(scope: Scope) -> bool:
 
 def _peer(scope: Scope) -> str:
     return str((scope.get("client") or ("?", 0))[0])
-
-
-def _refuse_wrong(wrong: Buckets, scope: Scope) -> None:
-    """Raise TooMany for an address that tried too many wrong codes or tokens."""
-    if wrong.is_empty(_peer(scope)):
-        wrong.take(_peer(scope))
