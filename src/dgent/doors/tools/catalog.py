@@ -239,7 +239,7 @@ GROUPS: dict[str, ToolGroup] = {
     ),
     "find": ToolGroup(
         "everyday",
-        "Find anything by its words: memory, archive, work, lessons, records; the best first.",
+        "Find anything by its words: memory, archive, work, lessons, records; best first.",
         {"": VerbUse("data.search", hide=("where", "author", "until", "as_of", "mode", "explain"), rows=20)},
     ),
     "remember": ToolGroup(
@@ -281,7 +281,7 @@ GROUPS: dict[str, ToolGroup] = {
     ),
     "trail": ToolGroup(
         "everyday",
-        "Try something out: work items on a trail are kept together or given up together, with a lesson.",
+        "Try something out: work items on a trail are kept or given up together, with a lesson.",
         {
             "start": VerbUse("trail.start", hide=("property", "branches_from")),
             **_same("trail", "complete abandon get lessons"),
