@@ -58,6 +58,7 @@ async def test_writes_wait_for_the_server(store_path: Path) -> None:
             await back(u)
             found = await u.get_many(["a", "b", "c"])
             assert [each.data["n"] for each in found] == [1, 2, 3]
+            assert {each.author for each in found} == {"scout"}
             assert {each.author for id in "abc" for each in await u.history(id)} == {"scout"}
             assert (await invoke(u, "self.block.list")).items == []
             await u.close()

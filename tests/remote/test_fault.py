@@ -181,6 +181,10 @@ async def test_a_revoked_token_ends(place: Place) -> None:
 
 HOSTILE = {
     "nothing": b"",
+    "a status of other digits": answer(b"", status="²²² OK").decode().encode("latin-1"),
+    "a pause of other digits": b"HTTP/1.1 429 Wait\r\nretry-after: \xb2\r\ncontent-length: 0\r\n\r\n",
+    "a length of other digits": b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\n",
+    "a chunk of other digits": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\xb2\r\n",
     "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     "a long head": b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
     "a page": answer(b"<html>hello</html>", "text/html"),
@@ -271,6 +275,55 @@ async def test_many_who_wait_keep_nobody_from_working(place: Place) -> None:
         assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [seq + 1] * 40
         pool = u.backend._pool  # type: ignore[attr-defined]
         assert len(pool._idle) <= 2
+
+
+async def ask_to_wait(
+    place: Place, token: str, seq: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send a request that waits for the commit after one."""
+    body = calls.pack(calls.WaitAsk(seq, 20))
+    head = (
+        f"POST /{place.name}{calls.PATH}wait HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.host.port)
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return reader, writer
+
+
+async def count_waits(place: Place, wanted: int) -> int:
+    """Return how many requests wait, as soon as it is the wanted number."""
+    served = await place.host.run(lambda: place.host.house.store(place.name))
+    end = time.monotonic() + 5
+    while len(served.waits) != wanted and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    return len(served.waits)
+
+
+async def test_who_goes_away_waits_no_longer(place: Place, u: Universe) -> None:
+    token, seq = await place.token(), await u.seq()
+    asked = [await ask_to_wait(place, token, seq) for _ in range(20)]
+    assert await count_waits(place, 20) == 20
+    for _, writer in asked[1:]:
+        writer.close()
+    assert await count_waits(place, 1) == 1
+    await u.remember({"n": 1})
+    reader, writer = asked[0]
+    assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def test_one_token_has_so_many_waits(place: Place) -> None:
+    token, other = await place.token(), await place.token()
+    seq = await place.here(lambda there: there.seq())
+    asked = [await ask_to_wait(place, token, seq) for _ in range(64)]
+    assert await count_waits(place, 64) == 64
+    refused, writer = await ask_to_wait(place, token, seq)
+    assert b" 429 " in await asyncio.wait_for(refused.readline(), 10)
+    asked += [(refused, writer), await ask_to_wait(place, other, seq)]
+    assert await count_waits(place, 65) == 65
+    for _, writer in asked:
+        writer.close()
+    assert await count_waits(place, 0) == 0
 
 
 async def test_a_closed_handle_says_so(place: Place) -> None:

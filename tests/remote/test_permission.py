@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import dgent
-from dgent import Datum, Query, Schema
+from dgent import Datum, Query, Schema, clock
 from dgent.blocks import Library
 from dgent.errors import Denied, InputError, NotFound, Unsupported
-from dgent.store.backend import Commit, Declaration, Keep, Put
+from dgent.store.backend import Commit, Declaration, Keep, Put, Shaped
 from dgent.store.remote import calls, wire
+from dgent.universe.gate import Trust
 from dgent.universe.universe import Universe
 from tests.remote.conftest import OpenAs, Place
 from tests.remote.host import AGENT
@@ -129,6 +132,111 @@ async def test_a_conversant_reads_and_adds(open_as: OpenAs, u: Universe) -> None
         with pytest.raises((Denied, dgent.errors.VersionConflict)):
             await call()
     assert (await u.get("a")).data == {"n": 1}
+
+
+@pytest.mark.parametrize("trust", ["friend", "conversant"])
+async def test_records_are_written_in_the_own_name_and_now(
+    open_as: OpenAs, u: Universe, trust: Trust
+) -> None:
+    limited = await open_as(trust, OTHER)
+    past, began = datetime(2001, 1, 1, tzinfo=UTC), clock.now()
+    with pytest.raises(Denied, match=AGENT):
+        await limited.put(Datum("a", data={}, author=AGENT))
+    assert not await u.exists("a")
+    await limited.put(Datum("b", past, data={}, author=OTHER))
+    await limited.put(Datum("c", began + timedelta(days=900), data={}))
+    for id in ("b", "c"):
+        assert began <= (await u.get(id)).created_at <= clock.now()
+    await u.put(Datum("d", past, data={}, author="someone"))
+    assert ((await u.get("d")).created_at, (await u.get("d")).author) == (past, "someone")
+
+
+async def test_a_friend_leaves_a_record_its_author(open_as: OpenAs, u: Universe) -> None:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    await u.put(Datum("a", past, data={"n": 1}, author=AGENT))
+    friend = await open_as("friend", OTHER)
+    await friend.put((await friend.get("a", raw=True)).replace(data={"n": 2}))
+    with pytest.raises(Denied, match="someone"):
+        await friend.put(Datum("a", data={"n": 3}, author="someone"))
+    assert (await u.get("a")).author == AGENT
+    await friend.delete("a")
+    with pytest.raises(Denied, match=AGENT):
+        await friend.put(Datum("a", data={"n": 4}, author=AGENT))
+    await friend.undo(await friend.seq())
+    found = await u.get("a")
+    assert (found.data, found.author, found.created_at) == ({"n": 2}, AGENT, past)
+
+
+async def test_an_undo_is_of_a_commit_that_was(open_as: OpenAs, u: Universe, place: Place) -> None:
+    await u.remember({"n": 1}, id="a")
+    await u.put(Datum("a", data={"n": 2}))
+    changed = await u.seq()
+    forged = [Put(Datum("b"))]
+    conversant, friend = await open_as("conversant", OTHER), await open_as("friend", OTHER)
+    seq = await u.seq()
+    with pytest.raises(Denied, match="undo"):
+        await conversant.commit(forged, kind="undo", of_seq=seq)
+    for who in (friend, u):
+        for of_seq in (None, 0, 10**9):
+            with pytest.raises(InputError, match="of_seq"):
+                await who.commit(forged, kind="undo", of_seq=of_seq)
+    with pytest.raises(Denied, match="did not change"):
+        await friend.commit(forged, kind="undo", of_seq=changed)
+    assert await u.seq() == seq and not await u.exists("b")
+
+    async def write(there: Universe) -> int:
+        await Library(there, AGENT).create("diary", text="the treasure is under the oak")
+        return await there.seq()
+
+    with pytest.raises(Denied, match="theirs to see"):
+        await friend.commit([], kind="undo", of_seq=await place.here(write))
+
+
+async def test_a_friend_takes_no_index_away(open_as: OpenAs, u: Universe) -> None:
+    full = Declaration("note", 1, indexes=("n", "m"), refs=("of",), text=(("body", 1),), tokenizer="plain")
+    await u.backend.declare(full)
+    friend = (await open_as("friend", OTHER)).backend
+    newer = msgspec.structs.replace(full, version=2)
+    for lost, less in {
+        "n": {"indexes": ("m",)},
+        "of": {"refs": ()},
+        "body": {"text": (("title", 1),)},
+        "body, m, n, of": {"indexes": (), "refs": (), "text": ()},
+    }.items():
+        with pytest.raises(Denied, match=f"index {lost},"):
+            await friend.declare(msgspec.structs.replace(newer, **less))
+    with pytest.raises(Denied, match="body"):
+        await friend.declare(msgspec.structs.replace(full, text=(("title", 1),)))
+    await friend.declare(Declaration("note", 1))
+    await friend.declare(msgspec.structs.replace(newer, indexes=("n", "m", "k")))
+    found = {each.name: each for each in await u.schemas()}["note"]
+    assert (found.indexes, found.refs, found.text, found.index_version) == (
+        ("n", "m", "k"),
+        ("of",),
+        ("body",),
+        2,
+    )
+    await u.backend.declare(Declaration("note", 3))
+    assert {each.name: each.indexes for each in await u.schemas()}["note"] == ()
+
+
+async def test_what_a_friend_says_of_an_index_is_not_believed(open_as: OpenAs, u: Universe) -> None:
+    await u.backend.declare(Declaration("note", 2, indexes=("n",)))
+    friend = await open_as("friend", OTHER)
+    old = Datum("a", data={"n": 5}, schema="note", schema_version=1)
+    for who, waiting in ((u, 0), (friend, 1)):
+        put = Put(old.replace(id=who.author), None, Shaped(2, {"n": 1}))
+        await who.backend.commit(Commit([put]), who.contracts)
+        assert {each.name: each.lagging for each in await u.schemas()}["note"] == waiting
+
+
+@pytest.mark.parametrize("trust", ["partner", "friend", "conversant"])
+async def test_paths_of_the_server_are_for_partners(open_as: OpenAs, store_path: Path, trust: Trust) -> None:
+    limited = await open_as(trust, OTHER)
+    backend: Any = limited.backend
+    for id in ("store.status", "data.stats"):
+        body = await backend._send(f"/v1/verbs/{id}", b"{}", "application/json")
+        assert (str(store_path) in body.body.decode()) is (trust == "partner")
 
 
 async def test_a_partner_may_erase(u: Universe) -> None:

@@ -276,6 +276,7 @@ async def test_without_async(place: Place) -> None:
         "http://host/x?timeout=0",
         "http://host/x y",
         "http://host/x#part",
+        "http://127.0.0.1/é",
     ],
 )
 def test_addresses_that_are_none(url: str) -> None:

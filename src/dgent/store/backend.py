@@ -416,6 +416,7 @@ class SchemaStats(msgspec.Struct, frozen=True):
     versions: tuple[int, ...]
     owner: str | None = None
     text: tuple[str, ...] = ()  # the paths of texts that are searched for words
+    refs: tuple[str, ...] = ()  # the paths of ids of other records
 
 
 class BackendStats(msgspec.Struct, frozen=True):

@@ -93,6 +93,11 @@ class Context:
         """The folder of the constellation; None for a store that is not one."""
         return None if self._settings is None else self._settings.folder
 
+    @property
+    def shows_place(self) -> bool:
+        """True unless the caller is elsewhere and no partner: paths of this machine are not for it."""
+        return self.local or self.caller.trust == "partner"
+
     def check_local(self, verb: str, local: bool) -> None:
         """Raise Denied when a remote caller calls a verb that touches local files."""
         if local and not self.local:

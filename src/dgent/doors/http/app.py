@@ -258,7 +258,7 @@ class Server:
             name = path.removeprefix(STORE)
             request.route = path if name in CALLS else STORE
             body = await limit.read_body(request.headers, request.receive, self.limits)
-            return await serve_call(visitor, name, body)
+            return await serve_call(visitor, name, body, request.receive)
         match = self._match(request, path)
         if isinstance(match, Response):
             return match

@@ -56,7 +56,7 @@ class Served:
         self._right: OrderedDict[str, tuple[float, tokens.KnownToken]] = OrderedDict()
         self.feeds: dict[object, Feed] = {}
         self.mounted: dict[str, MountedServer] = {}
-        self.waits: set[asyncio.Future[int]] = set()  # of visitors who wait for the next commit
+        self.waits: dict[asyncio.Future[int], str] = {}  # for the next commit, and which visitors wait
         self.ending = False
 
     async def enter(self, token: str) -> Visitor:

@@ -1,8 +1,8 @@
 """A store for programs elsewhere: the calls of a backend, each as the visitor may make it.
 
 Only what a client cannot be trusted with is decided here: the author of a commit, its room and its kind, the
-schemas that dgent keeps for itself, and how much one answer may hold. All else is decided by the visitor's
-universe, as for every other door.
+author and the time of a record, the schemas that dgent keeps for itself, and how much one answer may hold.
+All else is decided by the visitor's universe, as for every other door.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import Any
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive
 
+from dgent import clock
 from dgent.config.secret import mask
 from dgent.doors.http.answer import HEADERS, JSON
+from dgent.doors.http.errors import TooMany
 from dgent.doors.http.house import Visitor
 from dgent.errors import Denied, DgentError, InputError, NotFound
 from dgent.model import reserved
-from dgent.store.backend import Backend, BackendStats, Commit, Keep, Put
+from dgent.model.datum import Datum
+from dgent.store.backend import Backend, BackendStats, Check, Commit, Declaration, Keep, Op, Put
 from dgent.store.remote import calls, wire
 from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
@@ -30,14 +34,16 @@ from dgent.verbs.wire import as_json
 
 MOST_ANSWER = 64 * 2**20
 MOST_OPS = 10_000
+MOST_WAITS = 64  # of one token at a time
+NOBODY = "system"  # the author where a client could not ask who it is
 LAST_WAIT_S = 0.1  # while the server stops
 
 
 class _Call:
     """One call of a visitor."""
 
-    def __init__(self, visitor: Visitor, universe: Universe) -> None:
-        self.visitor, self.universe = visitor, universe
+    def __init__(self, visitor: Visitor, universe: Universe, receive: Receive) -> None:
+        self.visitor, self.universe, self.receive = visitor, universe, receive
         self.backend: Backend = universe.backend
 
     async def hello(self, _ask: calls.Nothing) -> wire.Hello:
@@ -96,15 +102,26 @@ class _Call:
         store = self.visitor.store
         if store.ending:
             timeout_s = min(timeout_s, LAST_WAIT_S)
+        if sum(each == self.visitor.id for each in store.waits.values()) >= MOST_WAITS:
+            raise TooMany(after_s=1)
         waiting = asyncio.ensure_future(self.backend.wait(ask.since, timeout_s))
-        store.waits.add(waiting)
+        leaving = asyncio.ensure_future(self._await_leave())
+        store.waits[waiting] = self.visitor.id
         try:
-            await asyncio.wait([waiting])
+            await asyncio.wait([waiting, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            store.waits.discard(waiting)
+            del store.waits[waiting]
             waiting.cancel()
-        # Cancelled if the server is about to stop: the client finds out what comes then.
-        return await self.backend.last_seq() if waiting.cancelled() else waiting.result()
+            leaving.cancel()
+        if waiting.done() and not waiting.cancelled():
+            return waiting.result()
+        # The server is about to stop, and the client finds out what comes then; or nobody is there any more.
+        return await self.backend.last_seq()
+
+    async def _await_leave(self) -> None:
+        """Wait until the client has closed its connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def last_seq(self, _ask: calls.Nothing) -> int:
         return await self.backend.last_seq()
@@ -126,7 +143,8 @@ class _Call:
 
     async def stats(self, _ask: calls.Nothing) -> BackendStats:
         found = await self.backend.stats()
-        details = msgspec.to_builtins(found.details, enc_hook=str)
+        shown = {name: each for name, each in found.details.items() if name != "cache"}  # a path there
+        details = msgspec.to_builtins(shown, enc_hook=str)
         return msgspec.structs.replace(found, place="", details=details)
 
     # -- writes ---------------------------------------------------------------------------
@@ -139,6 +157,9 @@ class _Call:
             schema = op.datum.schema if isinstance(op, Put) else None
             if reserved.is_own(op.id, schema) or (reserved.is_reserved(schema) and schema != reserved.LINKS):
                 raise Denied(f"{op.id!r} is dgent's own, and is written by its verbs alone", id=op.id)
+        before = await self._check_undo(ask, ops) if ask.kind == "undo" else {}
+        if self.visitor.principal.trust != "partner":
+            ops = await self._limit_puts(ops, before)
         return await self.backend.commit(
             Commit(
                 ops,
@@ -153,6 +174,51 @@ class _Call:
             unpack_view(ask.view),
         )
 
+    async def _check_undo(self, ask: calls.CommitAsk, ops: list[Op]) -> dict[str, Datum | None]:
+        """Check that a commit may be undone; returns its records as they were before it, below partner."""
+        who, seq, newest = self.visitor.principal, ask.of_seq, await self.backend.last_seq()
+        if who.trust not in ("partner", "friend"):
+            raise Denied(f"{who.name} is {who.trust} and may not undo", principal=who.name)
+        if seq is None or not 1 <= seq <= newest:
+            raise InputError(
+                f"of_seq is the number of the commit to undo, from 1 to {newest}, not {seq}", field="of_seq"
+            )
+        if who.trust == "partner":
+            return {}
+        before = {each.id: each.before for each in await self.backend.states_before(seq)}
+        for op in ops:
+            if op.id not in before and not isinstance(op, Check):
+                raise Denied(f"commit {seq} did not change {op.id!r}, so undoing it must not", id=op.id)
+        return before
+
+    async def _limit_puts(self, ops: list[Op], before: dict[str, Datum | None]) -> list[Op]:
+        """Return ops as one who is no partner may do them: in its own name, and now.
+
+        A record keeps the author that it has, and one that an undo brings back is as it was `before`. What
+        the client says of the index cannot be checked without its contract, so it is left out: the record
+        waits to be indexed.
+        """
+        who, now = self.visitor.principal.name, clock.now()
+        others = [op.id for op in ops if isinstance(op, Put) and op.datum.author not in (None, who)]
+        live = dict(zip(others, await self.backend.get_many(others), strict=True)) if others else {}
+        limited: list[Op] = []
+        for op in ops:
+            if isinstance(op, Put):
+                past, author = before.get(op.id), op.datum.author
+                known = [each.author for each in (live.get(op.id), past) if each is not None]
+                if author == NOBODY and author not in known:
+                    author = who
+                if author not in (None, who, *known):
+                    raise Denied(
+                        f"{who} may not write {op.id!r} in the name of {author!r}",
+                        hint="leave out author=",
+                        id=op.id,
+                    )
+                made_at = now if past is None else past.created_at
+                op = Put(op.datum.replace(author=author, created_at=made_at), op.expect)
+            limited.append(op)
+        return limited
+
     async def declare(self, ask: calls.DeclareAsk) -> Any:
         wanted, trust = ask.declaration, self.visitor.principal.trust
         if reserved.is_reserved(wanted.name) and wanted.name != reserved.LINKS:
@@ -165,6 +231,14 @@ class _Call:
                 f"only a partner may declare that {wanted.name!r} has an owner, less history, or no feed",
                 hint="leave out owner=, history= and feed=",
             )
+        lost = [] if trust == "partner" else await self._find_lost(wanted)
+        if lost:
+            raise Denied(
+                f"{wanted.name!r} version {wanted.version} would no longer index {', '.join(lost)},"
+                " which only a partner may declare",
+                hint="declare these too, or have a partner declare this version",
+                schema=wanted.name,
+            )
         declared = await self.backend.declare(wanted)
         if declared.filling and trust != "partner":
             # A partner's program does it itself. Records of other versions stay out of the index: the steps
@@ -172,6 +246,23 @@ class _Call:
             view = unpack_view(WireView([SeenSchema(wanted.name, wanted.version)]))
             self.universe.start_indexing(wanted.name, view)
         return declared
+
+    async def _find_lost(self, wanted: Declaration) -> list[str]:
+        """Return the fields that the store indexes, and would not after a declaration."""
+        schemas = (await self.backend.stats()).schemas
+        known = next((each for each in schemas if each.name == wanted.name), None)
+        if known is None or not known.index_version or wanted.version < known.index_version:
+            return []  # nobody declared it, or this changes nothing
+        newer = wanted.version > known.index_version
+        lost: set[str] = set()
+        if newer:  # those of one version add up
+            lost = set(known.indexes) - set(wanted.indexes) | set(known.refs) - set(wanted.refs)
+            for each in await self.backend.embedded_schemas(1):
+                if each.name == wanted.name:
+                    lost |= set(each.spec.fields) - set(wanted.embed)
+        if newer or wanted.text:  # other texts replace those of the same version
+            lost |= set(known.text) - {path for path, _ in wanted.text}
+        return sorted(lost)
 
     # -- for partners ---------------------------------------------------------------------
 
@@ -202,14 +293,14 @@ class _Call:
 _RUN: dict[str, Callable[[_Call, Any], Awaitable[Any]]] = {name: getattr(_Call, name) for name in calls.CALLS}
 
 
-async def serve_call(visitor: Visitor, name: str, body: bytes) -> Response:
-    """Answer one call of a backend."""
+async def serve_call(visitor: Visitor, name: str, body: bytes, receive: Receive) -> Response:
+    """Answer one call of a backend; `receive` says when the client has gone."""
     run = _RUN.get(name)
     try:
         if run is None:
             raise NotFound(f"a store has no call {name!r}", hint="GET /v1/openapi.json lists the addresses")
         ask = calls.unpack_ask(name, body)
-        found = calls.pack(await run(_Call(visitor, await visitor.context.universe()), ask))
+        found = calls.pack(await run(_Call(visitor, await visitor.context.universe(), receive), ask))
     except DgentError as error:
         return _report(error)
     except RecursionError:

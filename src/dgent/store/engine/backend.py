@@ -554,4 +554,5 @@ def _schema_stats(reading: Reading, schema: str) -> SchemaStats:
         tuple(sorted(state.seen)),
         state.owner,
         tuple(path for path, _ in state.text),
+        state.refs,
     )

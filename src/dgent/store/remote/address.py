@@ -65,7 +65,7 @@ def address_of(url: str, token: str | None = None) -> Address:
     if not host or not host.isascii() or any(not each.isprintable() or each.isspace() for each in url):
         raise InputError(f"{mask(url)} names no server", hint=_EXAMPLE, field="url")
     name = parts.path.strip("/")
-    if "/" in name or parts.fragment:
+    if "/" in name or not name.isascii() or parts.fragment:
         raise InputError(f"{mask(url)} names no constellation of a server", hint=_EXAMPLE, field="url")
     asked = _settings(parts.query)
     return Address(

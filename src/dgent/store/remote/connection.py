@@ -112,7 +112,7 @@ class Connection:
 def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or len(words[1]) != 3 or not words[1].isdigit():
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or len(words[1]) != 3 or not _is_number(words[1]):
         raise Garbled("it does not begin as HTTP does")
     headers: dict[str, str] = {}
     for line in lines[1:-2]:
@@ -122,6 +122,10 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
             raise Garbled("its head cannot be read")
         headers[name] = value.strip()
     return int(words[1]), headers
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()  # "²" is a digit too, and no number
 
 
 def _size_of(text: str, base: int) -> int:
@@ -306,4 +310,4 @@ def _unknown(place: str, reason: str) -> OutcomeUnknown:
 
 def _pause_of(answer: Answer) -> float:
     after = answer.headers.get("retry-after", "")
-    return min(float(after), MOST_PAUSE_S) if after.isdigit() else 1.0
+    return min(float(after), MOST_PAUSE_S) if _is_number(after) else 1.0

@@ -396,15 +396,16 @@ async def stats(context: Context, ask: NoInput) -> Stats:
     """Say how much is stored, and where."""
     u = await context.universe()
     stats = await u.stats()
+    details, shown = stats.details, context.shows_place
     return Stats(
         stats.engine,
-        stats.place,
+        stats.place if shown else "",
         stats.records,
         stats.seq,
         stats.first_seq,
         stats.size_bytes,
         len(stats.schemas),
-        stats.details,
+        details if shown else {name: each for name, each in details.items() if name != "cache"},  # a path
     )
 
 

@@ -120,7 +120,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
     if context.missing is not None:
         engine, place = context.settings.url.partition(":")[0], mask(str(context.missing))
     return Status(
-        place,
+        place if context.shows_place else "",
         engine,
         context.constellation,
         "unchecked" if ask.quick else _judge(findings),
