@@ -41,7 +41,7 @@ async def prompt(host: Host, name: str, **arguments: str) -> str:
     return text
 
 
-async def work(host: Host, agent: str) -> list[str]:
+async def work(host: Host, agent: str, noon: asyncio.Barrier) -> list[str]:
     """The day of one agent; returns the tasks that it did."""
     text = await prompt(host, "load-memory")
     assert f"You are {agent}." in text and "lead/plan" in text and "Survey pier" in text
@@ -60,6 +60,7 @@ async def work(host: Host, agent: str) -> list[str]:
         await host.do("block_edit", operation="append", label="lead/plan", text=f"\n{task['name']}: {agent}")
         await host.do("work_end", operation="done", id=task["id"])
         done.append(task["name"])
+    await noon.wait()  # else the slower one would take what the other leaves for tomorrow
 
     conflicts = await count(host)
     await host.do(
@@ -130,7 +131,8 @@ async def test_two_agents_work_a_day(store_path: Path) -> None:
     to = server(store, "--tools", "everyday,memory,data")
     async with connect(to, "ann") as ann, connect(to, "ben", "auto") as ben:
         await hit_a_conflict(ann, ben)
-        done = await asyncio.gather(work(ann, "ann"), work(ben, "ben"))
+        noon = asyncio.Barrier(2)
+        done = await asyncio.gather(work(ann, "ann", noon), work(ben, "ben", noon))
 
     assert sorted(done[0] + done[1]) == [f"Survey pier {n}" for n in range(TASKS)], "each once"
     async with dgent.open(f"sqlite:///{store}") as u:
