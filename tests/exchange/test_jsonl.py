@@ -31,6 +31,7 @@ from dgent.errors import (
 from dgent.exchange import export as jsonl
 from dgent.exchange import lines
 from dgent.exchange.export import export, import_
+from dgent.universe.gate import Principal
 
 Datum = dgent.Datum
 
@@ -450,3 +451,62 @@ async def test_a_damaged_record_is_not_left_out_silently(tmp_path: Path) -> None
             await export(u, lambda piece: None)
         done = await export(u, lambda piece: None, query=dgent.Query(prefix="good"))
         assert done.records == 1
+
+
+def write_lines(path: Path, *made: Datum) -> None:
+    raw = b"".join(line + b"\n" for line in (lines.encode_header(None, 1), *map(lines.encode_record, made)))
+    path.write_bytes(raw + lines.encode_footer(len(made), hashlib.sha256(raw).hexdigest()) + b"\n")
+
+
+@pytest.mark.parametrize("existing", ["refuse", "skip", "replace"])
+async def test_what_gives_access_is_never_imported(u: dgent.Universe, tmp_path: Path, existing: Any) -> None:
+    token = Datum("dgent.token/abc", data={"trust": "partner"}, schema="dgent.token", schema_version=1)
+    text = Datum("b/text", data={"text": "a"}, schema="block.text", schema_version=1)
+    for made, said in (
+        (token, "'dgent.token' in line 3"),
+        (token.replace(id="other"), "'dgent.token' in line 3"),
+        (text, "'block.text' in line 3"),
+        (Datum("dgent.token/abc"), "line 3: the id 'dgent.token/abc'"),
+        (Datum("dgent.copy", schema="my.schema", schema_version=1), "line 3: the id 'dgent.copy'"),
+    ):
+        write_lines(tmp_path / "x", Datum("fine"), made)
+        with pytest.raises((Denied, InputError), match=said):
+            await import_(u, tmp_path / "x", existing=existing)
+    assert await u.count() == 0
+
+
+async def test_marks_and_links_are_imported_as_before(
+    u: dgent.Universe, other: dgent.Universe, tmp_path: Path
+) -> None:
+    await u.put_many([Datum("a"), Datum("b")])
+    await u.associate("a", "b")
+    await u.put(Datum("dgent.copy/x", schema="dgent.copy", schema_version=1))
+    await exported(u, tmp_path / "x")
+    assert (await import_(other, tmp_path / "x")).added == 4
+
+
+async def test_only_a_partner_imports_records_of_others(u: dgent.Universe, tmp_path: Path) -> None:
+    def acting(trust: Any) -> dgent.Universe:
+        return u.acting(Principal("eve", trust))
+
+    write_lines(tmp_path / "x", Datum("mine", author="eve"), Datum("none"), Datum("ann's", author="ann"))
+    for trust in ("conversant", "friend"):
+        with pytest.raises(Denied, match=f"eve is {trust} and may not write as 'ann' in line 4"):
+            await import_(acting(trust), tmp_path / "x")
+    assert await u.count() == 0
+    write_lines(tmp_path / "y", Datum("mine", author="eve"), Datum("none"))
+    assert (await import_(acting("friend"), tmp_path / "y")).added == 2
+    assert {datum.author for datum in await u.list()} == {"eve"}
+    assert (await import_(acting("partner"), tmp_path / "x")).added == 1
+    assert (await u.get("ann's")).author == "ann"
+
+
+async def test_only_a_partner_imports_who_may_see_what(u: dgent.Universe, tmp_path: Path) -> None:
+    own = Datum("dgent.copy/x", schema="dgent.copy", schema_version=1)
+    agent = Datum("block.agent/zed", data={"name": "zed"}, schema="block.agent", schema_version=1)
+    write_lines(tmp_path / "x", agent, own)
+    for trust in ("conversant", "friend"):
+        with pytest.raises(Denied, match=r"'block.agent' in line 2, records of 'dgent.copy' in line 3"):
+            await import_(u.acting(Principal("eve", trust)), tmp_path / "x")
+    assert await u.count() == 0
+    assert (await import_(u, tmp_path / "x")).added == 2

@@ -12,6 +12,8 @@ import dgent
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.universe.gate import Principal
+from dgent.universe.token import create_token
+from dgent.verbs.caller import Caller
 from dgent.verbs.path import invoke
 
 
@@ -115,3 +117,22 @@ async def test_a_handle_sees_what_a_room_allows_where_the_room_is_not_in_use(tmp
     async with dgent.open(url) as u:
         found = await acting(u, "friend").query(schema="block.block", raw=True)
         assert [each.id for each in found] == [mine.id]
+
+
+@pytest.mark.parametrize("trust", ["partner", "friend"])
+async def test_no_verb_for_records_touches_what_is_dgents_own(u: dgent.Universe, trust: Any) -> None:
+    made, _ = await create_token(u, Principal("ann", "friend"))
+    id, caller, before = f"dgent.token/{made.id}", Caller("eve", "eve", trust), await u.seq()
+    for verb, args in (
+        ("put", {"id": id, "data": {"trust": "partner"}}),
+        ("put", {"id": "dgent.token/mine", "data": {}, "expect": 0}),
+        ("put", {"id": "dgent.copy", "data": {}}),
+        ("delete", {"id": id}),
+        ("delete", {"id": "dgent.token/none"}),
+        ("forget", {"id": [id]}),
+        ("forget", {"id": ["open", id], "dry_run": True}),
+    ):
+        with pytest.raises(dgent.Denied):
+            await invoke(u, f"self.data.{verb}", caller=caller, **args)
+    assert await u.seq() == before
+    assert await u.exists(id)

@@ -28,6 +28,7 @@ from dgent.store.backend import EVERY_ROOM, Put
 from dgent.store.upkeep import forgotten_among, upkeep_of
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
+from dgent.universe.gate import Gate
 from dgent.universe.universe import Universe
 from dgent.universe.write import put_op
 
@@ -159,6 +160,7 @@ async def import_(
         checked = await in_thread(lambda stopped: lines.check_file(file, pace, stopped))
         owned = await _find_owned_schemas(universe)
         _check_not_owned(owned, checked.schemas)
+        _check_principal(universe, checked)
         plan = _Import(universe, file, checked, existing, owned, pace)
         if existing == "refuse":
             await plan.refuse_others()
@@ -192,6 +194,26 @@ def _check_not_owned(owned: dict[str, str], schemas: dict[str, int]) -> None:
         raise Denied(
             f"only their rooms write these schemas: {', '.join(named[: lines.NAMED])}",
             hint="leave them out of the export by a query",
+        )
+    kept = [f"{name!r} in line {line}" for name, line in schemas.items() if name in reserved.UNSHARED]
+    if kept:
+        raise Denied(f"records of these schemas stay in their store: {', '.join(kept)}", hint=lines.NOTHING)
+
+
+def _check_principal(universe: Universe, checked: lines.CheckedFile) -> None:
+    """Refuse what only a partner imports: records in another's name, and those that say who may see what."""
+    if not isinstance(universe.backend, Gate):
+        return
+    who = universe.backend.principal
+    names = [f"as {name!r} in line {line}" for name, line in checked.authors.items() if name != who.name]
+    for name, line in checked.schemas.items():
+        if reserved.OWNERS.get(name) in reserved.PRIVATE or reserved.is_own("", name):
+            names.append(f"records of {name!r} in line {line}")
+    if names:
+        raise Denied(
+            f"{who.name} is {who.trust} and may not write {', '.join(names[: lines.NAMED])}",
+            hint="let a partner import it",
+            principal=who.name,
         )
 
 

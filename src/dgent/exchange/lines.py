@@ -11,6 +11,7 @@ import msgspec
 
 from dgent import clock
 from dgent.errors import Corrupt, DgentError, FormatTooNew, InputError
+from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.store.engine.row import encode_datum
 from dgent.system.progress import ProgressReporter
@@ -111,6 +112,7 @@ class CheckedFile(msgspec.Struct, frozen=True):
     records: int
     size: int
     schemas: dict[str, int]  # the first line that has each
+    authors: dict[str, int]  # likewise
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -125,6 +127,7 @@ def check_file(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Chec
     hashed, seen = hashlib.sha256(), set[bytes]()
     wrong: list[str] = []
     schemas: dict[str, int] = {}
+    authors: dict[str, int] = {}
     found: _Footer | None = None
     size = number = 0
     for number, line in enumerate(_read_lines(file), 1):
@@ -144,7 +147,7 @@ def check_file(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Chec
             found = _read_footer(line, number)
             continue
         else:
-            problem = _find_problem(line, seen, schemas, number)
+            problem = _find_problem(line, seen, schemas, authors, number)
             if problem is not None:
                 wrong.append(f"line {number}: {problem}")
         hashed.update(line)
@@ -153,7 +156,7 @@ def check_file(file: BinaryIO, pace: ProgressReporter, stopped: Stopped) -> Chec
     whole = found.sha256 == hashed.hexdigest() and found.records == number - 2
     if wrong or not whole:
         raise _make_refusal(wrong, whole)
-    return CheckedFile(found.sha256, found.records, size, schemas)
+    return CheckedFile(found.sha256, found.records, size, schemas, authors)
 
 
 def _make_refusal(wrong: list[str], whole: bool) -> DgentError:
@@ -188,7 +191,9 @@ def _read_footer(line: bytes, number: int) -> _Footer:
         raise Corrupt(f"line {number}, the last one, is damaged", hint=NOTHING) from None
 
 
-def _find_problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number: int) -> str | None:
+def _find_problem(
+    line: bytes, seen: set[bytes], schemas: dict[str, int], authors: dict[str, int], number: int
+) -> str | None:
     """Return why a line cannot be stored; None when it can."""
     try:
         datum = _decode_record(line)
@@ -203,6 +208,10 @@ def _find_problem(line: bytes, seen: set[bytes], schemas: dict[str, int], number
     seen.add(mark)
     if datum.schema is not None:
         schemas.setdefault(datum.schema, number)
+    if datum.author is not None:
+        authors.setdefault(datum.author, number)
+    if reserved.is_own(datum.id, None) and not reserved.is_own("", datum.schema):
+        return f"the id {datum.id!r} is among dgent's own"
     return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,8 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.model.path import Path, read
 from dgent.model.where import NOTHING, All, WhereParser, form, may_hold, path_of, refusal
+
+Shape: TypeAlias = Callable[[Datum], Mapping[str, Any]]
 
 MAX_LIMIT = 2**62
 
@@ -98,8 +100,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """True if the answer is in the order of the newest versions."""
         return self.order_by == "updated_at"
 
-    def matches(self, datum: Datum, data: Mapping[str, Any] | None = None) -> bool:
-        """Return whether a record matches; `data`, if given, is tested instead of the record's own data."""
+    def matches(self, datum: Datum, data: Mapping[str, Any] | Shape | None = None) -> bool:
+        """Return whether a record matches; `data`, if given, is tested instead of the record's own data.
+
+        It may be a function that gives the data. That is called last, so never with what may not be seen.
+        """
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
             compiled = _envelope_checks(self), tuple(part.test for part in self.filter.parts)
@@ -107,7 +112,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for check in compiled[0]:
             if not check(datum):
                 return False
-        found = datum.data if data is None else data
+        if not compiled[1]:
+            return True
+        found = datum.data if data is None else data(datum) if callable(data) else data
         for test in compiled[1]:  # noqa: SIM110 - a generator costs as much as a check
             if not test(found):
                 return False

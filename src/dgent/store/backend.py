@@ -97,11 +97,16 @@ Op: TypeAlias = Put | Delete | Check
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """The reads of a transaction; a commit since then that touches them is a conflict."""
+    """The reads of a transaction; a commit since then that touches them is a conflict.
+
+    `sees` says of an id, its schema, and a version if there is one, whether that may be seen: what never
+    could be is no conflict.
+    """
 
     since: int
     ids: frozenset[str] = frozenset()
     queries: tuple[Query, ...] = ()
+    sees: Callable[[str, str | None, Datum | None], bool] | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):

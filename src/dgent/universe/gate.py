@@ -7,20 +7,31 @@ that acts for nobody in particular has none, and pays nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from dgent import ids as ids_
-from dgent.errors import Corrupt, Denied, HistoryGone, InputError
+from dgent.errors import (
+    Corrupt,
+    Denied,
+    HistoryGone,
+    InputError,
+    TransactionConflict,
+    Unavailable,
+    Unsupported,
+    VersionConflict,
+)
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.backend import (
+    LIVE,
     NEW,
     NONE_OWN,
     STORED,
@@ -51,6 +62,7 @@ from dgent.store.backend import (
     Version,
     View,
     WaitingVector,
+    Written,
 )
 from dgent.universe.position import known_seq
 from dgent.universe.room import load_room
@@ -58,6 +70,7 @@ from dgent.universe.room import load_room
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
+R = TypeVar("R")
 Trust: TypeAlias = Literal["partner", "friend", "conversant", "untrusted"]
 TRUSTS: tuple[Trust, ...] = ("partner", "friend", "conversant", "untrusted")
 BATCH = 1000  # commits that are read at once
@@ -387,17 +400,65 @@ class Gate:
             self._refuse("write")
         if self.room is None or self.room != commit.room:
             ops = [self._check_op(op) for op in commit.ops]
+            asking = [op.id for op in ops if op.expect is not None or not isinstance(op, Put)]
+            hidden = await self._find_hidden(asking) if asking else ()
+            if hidden:
+                ops = [self._answer_hidden(op) if op.id in hidden else op for op in ops]
             commit = msgspec.structs.replace(commit, ops=ops)
-        elif self.room not in reserved.PRIVATE and self.principal.trust == "conversant":
+            return _mask(await self._commit(commit, view), hidden)
+        if self.room not in reserved.PRIVATE and self.principal.trust == "conversant":
             for op in commit.ops:
                 self._check_adds(op)
-        return await self.inner.commit(commit, view)
+        return await self._commit(commit, view)
+
+    async def _commit(self, commit: Commit, view: View) -> Committed:
+        guard = commit.guard
+        if guard is None:
+            return await self.inner.commit(commit, view)
+        return await self._with_guard(
+            guard, lambda read: self.inner.commit(msgspec.structs.replace(commit, guard=read), view)
+        )
+
+    async def _with_guard(self, guard: Guard, ask: Callable[[Guard], Awaitable[R]]) -> R:
+        """Return an answer that depends on a guard; what may not be seen is no conflict.
+
+        Scopes cost reads, so they are looked at only when something is in the way at all.
+        """
+        self._check_reads()
+        try:
+            return await ask(guard)
+        except (TransactionConflict, Unsupported):
+            scopes = await self._scopes()
+        return await ask(msgspec.structs.replace(guard, sees=scopes.sees))
 
     def _check_adds(self, op: Op) -> None:
         """Refuse anything but adding a record to a room; marks of a room do not count."""
         adds = isinstance(op, Put) and op.expect in (0, NEW)
         if not (adds or isinstance(op, Check) or op.id in reserved.MARKS):
             self._refuse(f"change {op.id!r}")
+
+    async def _find_hidden(self, ids: Sequence[str], deleted: bool = False) -> Collection[str]:
+        """Return those ids whose records are there and may not be seen; with `deleted` also if they were."""
+        try:
+            found = await self.inner.get_many(ids)
+        except Unavailable:
+            # The commit may still be kept until the store is back, where it is checked again.
+            if (near := self.at_hand) is self:
+                raise
+            found = await near.inner.get_many(ids)
+        seen = await self._only_seen(found)
+        hidden = {id for id, datum, shown in zip(ids, found, seen, strict=True) if datum and not shown}
+        gone = [id for id, datum in zip(ids, found, strict=True) if datum is None] if deleted else ()
+        return hidden.union([id for id in gone if not await self.history(id, None)])
+
+    def _answer_hidden(self, op: Op) -> Op:
+        """Return an op that asks nothing of a hidden record; raises if it fails where there is none."""
+        if op.expect not in (None, 0, NEW):
+            message = f"{op.id!r} does not exist" + ("" if op.expect == LIVE else f" at rev {op.expect}")
+            raise VersionConflict(message, id=op.id, expected=op.expect, actual=0)
+        if isinstance(op, Put):
+            self._refuse(f"write {op.id!r}")
+        return Check(op.id, None)
 
     def _check_op(self, op: Op) -> Op:
         if isinstance(op, Check):
@@ -467,7 +528,7 @@ class Gate:
 
     async def validate(self, guard: Guard, view: View) -> int:
         """Return the newest seq; raises TransactionConflict when something in the guard was touched."""
-        return await self.inner.validate(guard, view)
+        return await self._with_guard(guard, lambda read: self.inner.validate(read, view))
 
     def known_seq(self) -> int | None:
         """Return the newest seq if it is known without a read."""
@@ -483,7 +544,11 @@ class Gate:
 
     async def outcome(self, key: str) -> Committed | None:
         """Return the answer to a keyed commit, or None if it never happened."""
-        return await self.inner.outcome(key)
+        self._check_reads()
+        found = await self.inner.outcome(key)
+        if found is None:
+            return None
+        return _mask(found, await self._find_hidden([each.id for each in found.written if each.id], True))
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Make a schema known to the store."""
@@ -495,15 +560,30 @@ class Gate:
 
     async def ranks(self, ids: Sequence[str]) -> list[Rank | None]:
         """Return the rank of each record in the order of time."""
-        return await self.inner.ranks(ids)
+        self._check_reads()
+        found = await self.inner.ranks(ids)
+        hidden = await self._find_hidden([id for id, rank in zip(ids, found, strict=True) if rank], True)
+        return [None if id in hidden else rank for id, rank in zip(ids, found, strict=True)]
 
     async def versions(self, schema: str) -> dict[int, int]:
-        """Return how many live records there are of each stored version."""
-        return await self.inner.versions(schema)
+        """Return how many live records that may be seen there are of each stored version."""
+        self._check_reads()
+        if self._is_open(schema):
+            return await self.inner.versions(schema)
+        page = await self.query(Query(schema=schema, limit=None, content=False), STORED)
+        return dict(Counter(datum.schema_version or 0 for datum in page.items))
 
     async def stats(self) -> BackendStats:
         """Return the contents and the condition of the store."""
         return await self.inner.stats()
+
+
+def _mask(done: Committed, hidden: Collection[str]) -> Committed:
+    """Return an answer in which hidden records are as absent ones."""
+    if not hidden:
+        return done
+    written = tuple(Written(each.id, 0, 0, False) if each.id in hidden else each for each in done.written)
+    return msgspec.structs.replace(done, written=written)
 
 
 def _narrow(query: Query, scopes: _Scopes) -> Query:

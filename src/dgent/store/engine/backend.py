@@ -258,7 +258,7 @@ class KernelBackend(ABC):
         found = search.TextSearch(indexes, view, self._words, overrides, short)
 
         def fits(datum: Datum) -> bool:
-            return query.matches(datum, view.shape(datum))
+            return query.matches(datum, view.shape)
 
         if threaded:
             hits = rank_in_threads(found, wanted, fits, query.allow, limit)

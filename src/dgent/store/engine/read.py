@@ -440,8 +440,7 @@ class _Finder:
             datum = None
             if check or not whole:
                 datum = datum_of(row, name)
-                data = view.shape(datum)
-                if check and not q.matches(datum, data):
+                if check and not q.matches(datum, view.shape):
                     continue
             if q.by_update:
                 yield update_key(row.at), 0, row.record_key, row, datum
@@ -450,7 +449,8 @@ class _Finder:
             elif whole:
                 yield key, row.created_at, row.record_key, row, datum
             else:
-                found = q.order_key(data), row.created_at, row.record_key, row, datum
+                assert datum is not None
+                found = q.order_key(view.shape(datum)), row.created_at, row.record_key, row, datum
                 if by_key:
                     run_key = key
                     run.append(found)

@@ -225,7 +225,7 @@ class _Search:
             if datum is None or datum.schema != state.name:
                 continue
             proven = self.checked and key not in overrides
-            if proven or self.query.matches(datum, self.view.shape(datum)):
+            if proven or self.query.matches(datum, self.view.shape):
                 yield score, key, datum
 
     # -- the filter -----------------------------------------------------------------------
@@ -258,7 +258,7 @@ class _Search:
             return []
         rows = (row for _, row in reading.walk(IndexScan(base, low(b""), high(b"")), False, False))
         found = ((row.record_key, datum_of(row, reading.name)) for row in rows)
-        return [key for key, datum in found if query.matches(datum, view.shape(datum))]
+        return [key for key, datum in found if query.matches(datum, view.shape)]
 
 
 def count_candidates(count: int, limit: int) -> int:

@@ -241,7 +241,7 @@ class Overlay:
             rows = [datum.replace(seq=None) for datum in page.items if datum.id not in records]
             if query.descending:
                 rows.reverse()
-        rows += [datum for datum in await self._pending_records() if query.matches(datum, view.shape(datum))]
+        rows += [datum for datum in await self._pending_records() if query.matches(datum, view.shape)]
 
         def place(numbered: tuple[int, Datum]) -> tuple[bytes, int, int]:
             number, datum = numbered
@@ -259,11 +259,11 @@ class Overlay:
     async def count(self, query: Query, view: View) -> int:
         """Return the number of matching records."""
         ids = list(await self.records())
-        matching = [each for each in await self._pending_records() if query.matches(each, view.shape(each))]
+        matching = [each for each in await self._pending_records() if query.matches(each, view.shape)]
         if self.fallback is None:
             return len(matching)
         hidden = [each for each in await self._get_from_fallback(ids) if each is not None]
-        covered = sum(query.matches(each, view.shape(each)) for each in hidden)
+        covered = sum(query.matches(each, view.shape) for each in hidden)
         return await self.fallback.count(query, _Eager(view)) - covered + len(matching)
 
     async def search(

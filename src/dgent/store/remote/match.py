@@ -24,7 +24,7 @@ def widen(query: Query) -> Query:
 
 def match(query: Query, view: View, datums: Iterable[Datum]) -> list[Datum]:
     """Return the records that match, in order; they are given in the order of time."""
-    found = [datum for datum in datums if query.matches(datum, view.shape(datum))]
+    found = [datum for datum in datums if query.matches(datum, view.shape)]
     if query.order_path is not None:
         # Stable, in either direction: equal ones stay in the order of time.
         found.sort(key=lambda datum: query.order_key(view.shape(datum)), reverse=query.descending)

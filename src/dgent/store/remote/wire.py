@@ -321,6 +321,8 @@ class WireGuard(_Wire, frozen=True):
 
 def pack_guard(guard: Guard) -> WireGuard:
     """Return the reads of a transaction as they are sent."""
+    if guard.sees is not None:
+        raise Unsupported("a guard with a function cannot be sent to a server", field="sees")
     return WireGuard(guard.since, sorted(guard.ids), [*map(pack_query, guard.queries)])
 
 

@@ -36,6 +36,7 @@ SchemaName = Annotated[str | None, option("only records of this schema", short="
 AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
 NAMED = 5  # ids that are listed where one was meant
+VERBS = "`dgent token` makes and revokes tokens"
 LIST = "`dgent data list` shows what there is"
 All = Annotated[bool, option("also how crumbs, blocks and their parts are stored")]
 DryRun = Annotated[bool, option("say what would happen, and change nothing")]
@@ -74,6 +75,8 @@ async def put(context: Context, ask: PutRecord) -> Record:
     """Store a record."""
     if ask.schema is not None and ask.schema.startswith("dgent."):
         raise Denied(f"{ask.schema!r} is reserved by dgent", hint="`data associate` links records")
+    if ask.id is not None:
+        _check_not_own(ask.id)
     version = 1 if ask.schema is not None and ask.schema_version is None else ask.schema_version
     fields: dict[str, Any] = {"author": _author(context, ask), "source": ask.source}
     id = ask.id
@@ -94,6 +97,12 @@ async def put(context: Context, ask: PutRecord) -> Record:
     if datum.schema == NOTE.name:
         u.register(NOTE)
     return record_of(await u.put(datum, expect=ask.expect, key=ask.key, note=ask.note))
+
+
+def _check_not_own(id: str) -> None:
+    """Refuse an id of the records that dgent makes for itself, whoever asks; raises Denied."""
+    if reserved.is_own(id, None):
+        raise Denied(f"{id!r} is dgent's own, and is written by its verbs alone", hint=VERBS, id=id)
 
 
 def _author(context: Context, ask: PutRecord) -> str | None:
@@ -356,6 +365,7 @@ class DeleteRecord(Ask):
 @verb("data.delete", effect="write", errors=(NotFound, VersionConflict, Denied))
 async def delete(context: Context, ask: DeleteRecord) -> ChangeResult:
     """Remove a record; its history stays, and undo brings it back."""
+    _check_not_own(ask.id)
     u = await context.universe()
     if not await u.delete(ask.id, expect=ask.expect, note=ask.note):
         raise NotFound(f"there is no record {ask.id!r}", hint=LIST, id=ask.id)
@@ -434,8 +444,10 @@ class ForgetResult(msgspec.Struct, frozen=True):
 @verb("data.forget", effect="destroy", errors=(InputError, NotFound, Denied))
 async def forget(context: Context, ask: ForgetRecords) -> ForgetResult:
     """Erase records and all their versions for good."""
-    u = await context.universe()
     ids = list(dict.fromkeys(ask.id))
+    for id in ids:
+        _check_not_own(id)
+    u = await context.universe()
     kept = [await u.history(id) for id in ids]
     for id, versions in zip(ids, kept, strict=True):
         if not versions:
