@@ -30,11 +30,17 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     if "DATABASE_URL" in page.read_text(encoding="utf-8"):
         monkeypatch.setenv("DATABASE_URL", url_for(tmp_path))
-    if "SERVER_URL" in page.read_text(encoding="utf-8"):
-        url, token = asyncio.run(find_host().serve_one(f"sqlite:///{tmp_path / 'store.db'}", "scout"))
-        monkeypatch.setenv("SERVER_URL", url)
-        monkeypatch.setenv("DGENT_TOKEN", token)
-    pages.run(page)
+    if "SERVER_URL" not in page.read_text(encoding="utf-8"):
+        pages.run(page)
+        return
+    host = find_host()
+    url, token = asyncio.run(host.serve_one(f"sqlite:///{tmp_path / 'store.db'}", "scout"))
+    monkeypatch.setenv("SERVER_URL", url)
+    monkeypatch.setenv("DGENT_TOKEN", token)
+    try:
+        pages.run(page)
+    finally:  # else the threads of its store would stay, and others count threads
+        asyncio.run(host.remove(url.rpartition("/")[2]))
 
 
 def test_fences_are_known_and_fragments_are_rare() -> None:

@@ -105,7 +105,7 @@ class Host:
         return await self.run(make)
 
     async def serve_one(self, store: str, agent: str) -> tuple[str, str]:
-        """Serve a store to the end of the process; returns its URL and a partner's token."""
+        """Serve a store until it is removed; returns its URL and a partner's token."""
         name = await self.add(store)
         return f"{self.url}/{name}", await self.token(name, agent)
 

@@ -84,7 +84,7 @@ async def test_no_room_while_texts_are_indexed_in_the_background(
     async with dgent.open(f"sqlite:///{disk.folder}/store.db") as u:
         u.register(NOTE)
         await u.schemas()
-        disk.fill(leave=2_000_000)
+        disk.fill(leave=3_400_000)  # enough for more than 256, also where no checkpoint comes in time
         with pytest.raises(StorageFull):
             for n in range(5_000):
                 await u.put(datum := long_note(n))
