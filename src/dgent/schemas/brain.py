@@ -1,4 +1,4 @@
-"""What a brain keeps: crystals of content, and settings."""
+"""Contracts of a brain: crystals of content, and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a witness notes of an agent: marks, and the trust, thoughts, actions and escalations around them."""
+"""Contracts of a witness: marks, and the trust, thoughts, actions and escalations around them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WITNESS_MARK_SCHEMA: Schema[WitnessMarkV3] = Schema(
 
 @dataclass(frozen=True)
 class WitnessTrust:
-    """How far a person is trusted in a repository, and what that rests on."""
+    """The trust in a person in a repository, and the counts it rests on."""
 
     git_email_hash: str
     repository_path: str = ""

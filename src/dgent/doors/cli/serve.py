@@ -179,7 +179,7 @@ def log_requests() -> None:
 
 
 class ServerPlace(NamedTuple):
-    """Where a server listens, what it is called there, and what it serves."""
+    """The place of a server: its address, its names, its stores, and the proxies it trusts."""
 
     host: str
     port: int

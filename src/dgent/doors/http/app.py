@@ -40,7 +40,7 @@ HEALTH = ("/healthz", "/readyz")
 
 
 class Request:
-    """What the server looks at of a request."""
+    """A request, reduced to the parts that the server looks at."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope, self.receive = scope, receive

@@ -1,4 +1,4 @@
-"""Why a request is refused before any verb is called; none of these leaves the server."""
+"""Reasons to refuse a request before any verb is called; none of these leaves the server."""
 
 from __future__ import annotations
 

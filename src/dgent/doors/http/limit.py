@@ -18,7 +18,7 @@ HEAD_BYTES = 65_536
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a server takes from a visitor."""
+    """The limits of a visitor's requests."""
 
     body_bytes: int = 10 * 2**20
     rate: float = 5_000  # requests a second with one token
@@ -39,17 +39,17 @@ class Buckets:
         self._rate, self._burst = rate, burst
         self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, key: str, amount: float = 1.0) -> None:
+    def take(self, key: str) -> None:
         """Take from the bucket of a key; raises TooMany when it is empty."""
         now = time.monotonic()
         left, at = self._kept.pop(key, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._rate)
-        enough = left >= amount or amount == 0
-        self._kept[key] = (left - amount if enough else left, now)
+        enough = left >= 1
+        self._kept[key] = (left - 1 if enough else left, now)
         if len(self._kept) > MOST_KNOWN:
             self._kept.popitem(last=False)
         if not enough:
-            raise TooMany((amount - left) / self._rate)
+            raise TooMany((1 - left) / self._rate)
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:

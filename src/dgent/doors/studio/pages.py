@@ -55,7 +55,7 @@ class File(NamedTuple):
 
 
 class Login(msgspec.Struct):
-    """What the login page sends."""
+    """The body that the login page sends."""
 
     token: str
     constellation: str = ""

@@ -7,6 +7,7 @@ and a conflict that was decided in the fork stays decided. With another fork it 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from dgent.blocks.record import BLOCK
@@ -79,7 +80,7 @@ async def _require_sibling(made: Origin, source: Universe, peer: str) -> Origin:
     return other
 
 
-class _Pull:
+class _Pull(ABC):
     """The base of a pull, and where it is stored."""
 
     side = HOME
@@ -91,13 +92,13 @@ class _Pull:
         self.ancestry: Ancestry | None = None
         self.note = "pull from home"
 
+    @abstractmethod
     async def load(self) -> None:
         """Load the base, with the numbers that versions have in the source."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def save(self, run: MergeRun) -> None:
         """Store the base of the next pull."""
-        raise NotImplementedError
 
     def _find_synced(self, run: MergeRun, id: str) -> int:
         """Return the version here up to which the source is in it, or an earlier one if others wrote."""

@@ -26,7 +26,7 @@ FORGOTTEN_THERE = "it was forgotten {where}; only a deletion is merged, so it st
 
 @dataclass(frozen=True)
 class MergeSettings:
-    """How a run merges: its note in the log, the words for the other side, the conflicts, the filter."""
+    """The settings of a run: its note in the log, the words for the other side, the conflicts, the filter."""
 
     note: str
     side: Side = FORK

@@ -1,4 +1,4 @@
-"""What goes wrong between a program and a server, and the errors that a server reports."""
+"""Errors between a program and a server, and those that a server reports."""
 
 from __future__ import annotations
 

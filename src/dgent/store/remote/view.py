@@ -1,4 +1,4 @@
-"""How a caller sees records, without its contracts: what a server needs to answer its queries."""
+"""The view of a caller without its contracts, as a server needs it to answer queries."""
 
 from __future__ import annotations
 

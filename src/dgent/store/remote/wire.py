@@ -381,7 +381,7 @@ def unpack_change(sent: WireChange) -> Change:
 
 
 class Hello(_Wire, frozen=True):
-    """Who the server takes the caller for, and what the store is."""
+    """The caller as the server knows it, and the store."""
 
     format: int
     agent: str
