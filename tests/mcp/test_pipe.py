@@ -179,3 +179,12 @@ def test_stray_output_and_input_do_not_get_between_messages(tmp_path: Path) -> N
     answer, after = ended.stdout.splitlines()
     assert json.loads(answer)["id"] == 5 and after == b"after"
     assert ended.stderr.count(b"stray") == 2
+
+
+def test_a_last_line_that_cannot_be_read_is_the_end(tmp_path: Path) -> None:
+    """A client that leaves behind such a line is no fault of the server."""
+    words = command("--url", f"sqlite:///{tmp_path}/s.db", "mcp")
+    done = subprocess.run(
+        words, input=b"not json\n", capture_output=True, env=environment(tmp_path), timeout=60
+    )
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr

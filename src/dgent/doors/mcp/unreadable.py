@@ -6,6 +6,7 @@ import json
 from types import TracebackType
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -21,9 +22,7 @@ class ReadableStream:
 
     async def receive(self) -> SessionMessage:
         """Return the next message."""
-        return await self._pass(await self._read.receive())
-
-    async def _pass(self, item: SessionMessage | Exception) -> SessionMessage:
+        item: SessionMessage | Exception = await self._read.receive()
         while isinstance(item, Exception):
             if (answer := _refuse(item)) is not None:
                 await self._write.send(SessionMessage(answer))
@@ -43,7 +42,10 @@ class ReadableStream:
         return self
 
     async def __anext__(self) -> SessionMessage:
-        return await self._pass(await self._read.__anext__())
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> ReadableStream:
         await self._read.__aenter__()
