@@ -18,7 +18,16 @@ _CUPBOARD = (
     *("catalog", "category", "crumb", "lease", "line", "link"),
     *("metadata", "property", "schema", "stash", "trail"),
 )
-MODULES = {"blocks": "dgent.blocks.room", "cupboard": "dgent.cupboard.room"}
+_MEMBRANE = (
+    *("instance", "shape", "dream", "embedding_metadata", "agent_state", "prompt_checkpoint"),
+    *("cli_session", "cli_session_event", "cli_session_agent", "cli_session_artifact"),
+    *("self_grow_proposal", "self_grow_nursery", "self_grow_rollback_token"),
+)
+MODULES = {
+    "blocks": "dgent.blocks.room",
+    "cupboard": "dgent.cupboard.room",
+    "membrane": "dgent.membrane.room",
+}
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
 _OWN = (
@@ -29,6 +38,7 @@ _OWN = (
 OWNERS: dict[str, str] = {
     **{f"block.{name}": "blocks" for name in _BLOCKS},
     **{f"cupboard.{name}": "cupboard" for name in _CUPBOARD},
+    **{f"membrane.{name}": "membrane" for name in _MEMBRANE},
 }
 """The room of each schema."""
 

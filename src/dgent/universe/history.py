@@ -105,7 +105,7 @@ async def undo(universe: Universe, seq: int, only: Iterable[str] | None, force: 
         records = await _revertible(universe, seq, picked, force)
         try:
             return await universe.commit(
-                _ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
+                revert_ops(universe, records), kind="undo", of_seq=seq, note=f"undo of {seq}"
             )
         except VersionConflict:
             # Changed between the look and the commit; a second look names what did.
@@ -191,7 +191,8 @@ async def _pick_records(universe: Universe, seq: int, wanted: set[str] | None) -
     return [record for record in records if record.id in wanted]
 
 
-def _ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
+def revert_ops(universe: Universe, records: Iterable[Reverted]) -> list[Op]:
+    """Return the ops that put records back to what they were before a commit."""
     ops: list[Op] = []
     for record in records:
         expect = record.now_rev if record.live else 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from dgent.errors import HistoryGone
+from dgent.errors import HistoryGone, Unsupported
 from dgent.model import reserved
 from dgent.model.crystal import Crystal
 from dgent.universe.contract import Contracts
@@ -69,6 +69,18 @@ class Title(NamedTuple):
     detail: str = ""
 
 
+class Table(NamedTuple):
+    """A kind of records of a room as SQL sees it: the fields in `columns` of the schema's records.
+
+    `key` is the column whose value, with the schema's name and a slash before it, is a record's id.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    schema: str
+    key: str
+
+
 class Describer(Protocol):
     """Describes commits of a room to one agent; keeps what it read for the next commit."""
 
@@ -98,6 +110,20 @@ class Room(Protocol):
     def schemas(self) -> tuple[Schema[Any], ...]:
         """The schemas of the room's records."""
         ...
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The kinds of records that SQL sees as tables, by their names there."""
+        return {}
+
+    async def insert(
+        self, universe: Universe, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
+    ) -> int:
+        """Insert rows as SQL gives them into a table, in one commit of the room; return how many.
+
+        Without `replace` a key that is there is a Conflict.
+        """
+        raise Unsupported(f"nothing can be inserted into {table!r}")
 
     async def find_names(
         self, universe: Universe, kind: str, start: str, agent: str, limit: int
