@@ -13,7 +13,7 @@ import dgent
 from dgent import codec, ids
 from dgent.model import order, where
 from dgent.store.engine import kernel, prune, row, versions
-from dgent.store.postgres import address, listen, pool
+from dgent.store.postgres import address, job, listen, pool
 from dgent.store.postgres import format as postgres
 from dgent.store.postgres import writer as postgres_writer
 from dgent.store.sqlite import backend, connection, format, writer
@@ -47,7 +47,7 @@ CLAIMS = [
     ("internals/postgres-format.md", f"format **{postgres.FORMAT}**"),
     ("internals/postgres-format.md", f"More than {postgres_writer.MANY:,} new records"),
     ("guides/postgres.md", f"| `timeout` | {address.TIMEOUT_S:.0f} |"),
-    ("guides/postgres.md", f"for each {postgres_writer.OPS_A_SECOND:,} records"),
+    ("guides/postgres.md", f"for each {job.OPS_A_SECOND:,} records"),
     ("guides/postgres.md", f"| `pool` | {address.POOL} |"),
     ("guides/postgres.md", "ten times a second" if listen.POLL_S == 0.1 else "?"),
     ("guides/scale-out.md", "a fifth of a second" if pool.PATIENCE_S == 0.2 else "?"),

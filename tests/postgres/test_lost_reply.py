@@ -8,12 +8,14 @@ happened, and the feed has it once.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import dgent
+from dgent import Schema
 from dgent.errors import VersionConflict
 from dgent.ids import new_id
 from dgent.store.backend import Declaration
@@ -22,6 +24,11 @@ from tests.postgres.load import feed
 from tests.postgres.proxy import Proxy
 
 PLACES = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    text: str
 
 
 def made(id: str, **more: Any) -> dgent.Datum:
@@ -42,6 +49,15 @@ async def _put_together(u: Any, turn: int) -> None:
     put = await asyncio.gather(*(u.put(made(new_id())) for _ in range(2 * AT_ONCE)))
     assert [each.rev for each in put] == [1] * (2 * AT_ONCE)
     assert len({each.seq for each in put}) == 2 * AT_ONCE
+
+
+async def _remember_together(u: Any, turn: int) -> None:
+    """New values of one schema, which are worked out together; known to the store but for the first time."""
+    u.register(Schema("told", 1, Told))
+    if not turn:
+        await u.remember(Told("the first of its schema"))
+    made = await asyncio.gather(*(u.remember(Told(f"{turn}.{n}")) for n in range(AT_ONCE + 16 - (turn == 0))))
+    assert len({each.seq for each in made}) == len(made)
 
 
 async def _put_keyed(u: Any, turn: int) -> None:
@@ -98,6 +114,7 @@ CALLS: dict[str, tuple[Callable[[Any, int], Awaitable[None]], int]] = {
     "put": (_put, 1),
     "put new": (_put_new, 1),
     "put together": (_put_together, 2 * AT_ONCE),
+    "remember together": (_remember_together, AT_ONCE + 16),
     "put keyed": (_put_keyed, 1),
     "create": (_create, 1),
     "first of a schema": (_first_of_a_schema, 1),

@@ -93,13 +93,22 @@ class FreshGroup:
 
     def write(self, ledger: Ledger) -> list[Datum] | None:
         """Write all in the transaction of the writer; None if something has to be decided for one of them."""
+        placed = self.place(ledger)
+        return None if placed is None else self.list_stored(*placed)
+
+    def place(self, ledger: Ledger) -> tuple[range, int] | None:
+        """Write all to a ledger and return their seqs and their time; None as `write` does."""
         batch, kind = self._batch, self.kind
         assert batch is not None, "it was encoded"
         placed = ledger.put_fresh(kind.commit, batch)
         if placed is None:
             kind.closed[0] = kind.closed[0] or ledger.needs_closer_look(kind.commit, batch.like)
-            return None
-        seqs, at = placed
+        return placed
+
+    def list_stored(self, seqs: range, at: int) -> list[Datum]:
+        """Return the records as they are stored, by commits of these seqs and of this time."""
+        batch, kind = self._batch, self.kind
+        assert batch is not None, "it was encoded"
         author, name, version = kind.commit.author, kind.schema, kind.version
         return [
             make_stored(id, created, data, tags, author, name, version, seq, at)
@@ -128,7 +137,10 @@ class FreshGroup:
         """Fail all, if each has waited or may be stored; else all go the usual way: one may be at fault."""
         if not isinstance(error, Busy | Closed | OutcomeUnknown):
             self.set_result(None)
-            return
+        self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail all that still wait."""
         for answer in self.answers:
             if not answer.done():
                 answer.set_exception(error)

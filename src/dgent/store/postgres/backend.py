@@ -30,6 +30,7 @@ from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.postgres import errors
@@ -83,6 +84,7 @@ class PostgresBackend(KernelBackend):
         self._closing: asyncio.Future[None] | None = None
         self._pid = 0
         self._now: Callable[[], float] = float  # the loop's clock, once it is open
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._seen = NewestSeen()
 
     # -- lifecycle ------------------------------------------------------------------------
@@ -108,7 +110,8 @@ class PostgresBackend(KernelBackend):
             await pool.close()
             raise
         self._pool, self._pid = pool, os.getpid()
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
         self._writer = GroupWriter(pool, self._texts, self._catalogs, self._wrap, self._seen)
         self._listener = CommitListener(pool, self.address, self._primary_seq)
         if self.address.read_dsn is not None:
@@ -188,6 +191,22 @@ class PostgresBackend(KernelBackend):
         self._require_open()
         assert self._writer is not None
         return self._writer.commit(prepared, view)
+
+    def has_company(self) -> bool:
+        """Return whether others may commit in this turn of the loop."""
+        writer = self._writer
+        return writer is not None and (writer.has_queue or bool(getattr(self._loop, "_ready", False)))
+
+    def put_fresh(
+        self, kind: FreshKind, data: dict[str, Any], tags: frozenset[Any]
+    ) -> asyncio.Future[Datum | None] | None:
+        """Put a new record together with others of its kind; None if it has to go the usual way.
+
+        The future gives None if that turns out later; then nothing was written.
+        """
+        self._require_open()
+        assert self._writer is not None
+        return self._writer.put_fresh(kind, data, tags)
 
     async def _fetch(self, sql: str, *values: Any) -> Any:
         """Run one statement that reads, which by itself sees one moment."""

@@ -10,15 +10,18 @@ from typing import Any
 
 import asyncpg
 
-from dgent.errors import Closed, DgentError, OutcomeUnknown, Unavailable
-from dgent.store.backend import Commit, Committed, View, Written
+from dgent.errors import Closed, DgentError, Unavailable
+from dgent.model.datum import Datum
+from dgent.store.backend import Committed, View
 from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Wrap
 from dgent.store.engine.row import Row, columns_of
 from dgent.store.postgres import errors
 from dgent.store.postgres.batch import with_ids
 from dgent.store.postgres.bridge import Begun, run
 from dgent.store.postgres.format import FRESH
+from dgent.store.postgres.job import MAX_BYTES, CommitJob, FreshJob, Job
 from dgent.store.postgres.listen import NewestSeen
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
@@ -27,12 +30,10 @@ from dgent.store.postgres.sql import Texts
 
 MANY = 1000
 MAX_COMMITS = 256
-MAX_BYTES = 1 << 20
 LANES = 2
 AT_ONCE = 64  # so many are sent before the loop comes round: the server works while more are handed in
 SPLIT = 128  # so many that wait are sent in two halves, so that server and client work at the same time
 LOOKS = 20  # how often within its time a commit is looked after
-OPS_A_SECOND = 1000  # a large commit gets so much more time
 GUESSES = 2  # so often commits are worked out without the lock
 _RECORD_KEY, _SEQ, _AT = (Row._fields.index(name) for name in ("record_key", "seq", "at"))
 _ENTRY = ("ix", "key", "t", "dk", "id")
@@ -83,50 +84,6 @@ def _shift_entries(entries: Sequence[tuple[Any, ...]], shift: int) -> Iterator[t
         yield ix, key, created_at, record_key + shift if record_key < 0 else record_key, id
 
 
-class CommitJob:
-    """One commit, the task that waits for it, and its deadline."""
-
-    __slots__ = ("answer", "end", "extra_s", "failed", "names", "offered", "prepared", "result", "view")
-
-    def __init__(self, prepared: Prepared, view: View, answer: asyncio.Future[Committed], end: float) -> None:
-        self.prepared, self.view, self.answer = prepared, view, answer
-        # A large one may take longer than others, by so many seconds.
-        self.extra_s = len(prepared.drafts) / OPS_A_SECOND
-        self.end = end + self.extra_s
-        self.offered = False  # worked out and maybe sent: from here on it may happen
-        self.result: Committed | None = None
-        self.failed: Exception | None = None
-        # Its records and its key: commits that share one of these are never under way together.
-        self.names: list[str | bytes] = [op.id for op in prepared.commit.ops]
-        if prepared.key is not None:
-            self.names.append(prepared.key)
-
-    @property
-    def commit(self) -> Commit:
-        """The commit as it was requested."""
-        return self.prepared.commit
-
-    def fail(self, error: Exception) -> None:
-        """Report an error to the task that still waits."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    def expire(self, place: str) -> None:
-        """Report that the time is up, and whether it may have happened."""
-        if self.offered:
-            self.fail(self.unknown(place))
-        else:
-            self.fail(Unavailable(f"{place} took no commit in time", hint="try again"))
-
-    def unknown(self, place: str) -> OutcomeUnknown:
-        """Return the error for a commit that may or may not have happened."""
-        message = f"{place} did not say whether the commit happened"
-        if self.commit.key is None:
-            hint = "read the records to find out; a commit with a key can be asked for or repeated"
-            return OutcomeUnknown(message, hint=hint)
-        return OutcomeUnknown(message, key=self.commit.key)
-
-
 class Lane:
     """Processes one group at a time to its end."""
 
@@ -139,12 +96,12 @@ class Lane:
         self._sent = False  # whether that group may have happened
         self._begun: tuple[asyncpg.Connection, Begun[tuple[int, int] | None]] | None = None
 
-    def begin(self, group: list[CommitJob]) -> None:
+    def begin(self, group: Sequence[Job]) -> None:
         """Work a group out and send it now, if that needs no waiting; `settle` completes it.
 
         The server then works on it while those tasks run that are about to submit more.
         """
-        if sum(len(job.prepared.drafts) for job in group) > MANY:
+        if sum(job.records for job in group) > MANY:
             return
         connection = self.pool.take_idle()
         if connection is not None:
@@ -152,8 +109,17 @@ class Lane:
             self._sent = False
             self._begun = connection, Begun(self._guess(connection, group, sure=False))
 
-    async def settle(self, group: list[CommitJob]) -> None:
+    async def settle(self, group: Sequence[Job]) -> None:
         """Complete a group: by guesses, then under the lock; one by one if it fails as a whole."""
+        if isinstance(group[0], FreshJob):
+            try:
+                await self._attempt(group, sure=False, locked=False)
+            except (_Again, *errors.FAILURES, ValueError, OverflowError):
+                group[0].answer.set_result(None)  # nothing of it was stored
+            return
+        await self._settle_commits([job for job in group if isinstance(job, CommitJob)])
+
+    async def _settle_commits(self, group: list[CommitJob]) -> None:
         if self._begun is None:
             group = [job for job in group if not job.answer.done()]
         if not group:
@@ -190,7 +156,7 @@ class Lane:
             except Exception as error:
                 self.fail([job], error)
 
-    def fail(self, jobs: list[CommitJob], error: BaseException) -> None:
+    def fail(self, jobs: Sequence[Job], error: BaseException) -> None:
         """Report to tasks that still wait for these that they did not happen."""
         failure = error if isinstance(error, Exception) else Unavailable("the writer was interrupted")
         for job in jobs:
@@ -198,7 +164,7 @@ class Lane:
 
     # -- one attempt ----------------------------------------------------------------------
 
-    async def _attempt(self, group: list[CommitJob], sure: bool, locked: bool) -> None:
+    async def _attempt(self, group: Sequence[Job], sure: bool, locked: bool) -> None:
         """Work a group out and send it; `_Again` if the store is not in the assumed state."""
         if self._begun is None:
             self._count += 1
@@ -227,14 +193,14 @@ class Lane:
             pause = min(LONGEST_PAUSE_S, pause * 2)
         self._answer(group, given)
 
-    def _give_up(self, group: list[CommitJob], error: Exception) -> None:
+    def _give_up(self, group: Sequence[Job], error: Exception) -> None:
         """Raise the last error; a group that may have happened fails with an unknown outcome instead."""
         if not self._sent or errors.is_waiting(error):
             raise errors.translate(error, self.pool.address.place) from None
         for job in group:  # not to be tried again under another number
             job.fail(job.unknown(self.pool.address.place))
 
-    async def _try(self, group: list[CommitJob], sure: bool, locked: bool) -> tuple[int, int] | None:
+    async def _try(self, group: Sequence[Job], sure: bool, locked: bool) -> tuple[int, int] | None:
         """Make one try on one connection; returns what the store gave: the seq before, and the time."""
         address = self.pool.address
         begun, self._begun = self._begun, None
@@ -276,7 +242,7 @@ class Lane:
                 self.pool.drop(connection)
 
     async def _guess(
-        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool
+        self, connection: asyncpg.Connection, group: Sequence[Job], sure: bool
     ) -> tuple[int, int] | None:
         if self._sent:
             found = await connection.fetchrow(self.texts.happened, self._name, self._count)
@@ -292,7 +258,7 @@ class Lane:
         return await self._send(connection)
 
     async def _attempt_locked(
-        self, connection: asyncpg.Connection, group: list[CommitJob]
+        self, connection: asyncpg.Connection, group: Sequence[Job]
     ) -> tuple[int, int] | None:
         async with connection.transaction():
             if self._sent:
@@ -315,14 +281,28 @@ class Lane:
         return record["seq"], record["at"]
 
     def _work_out(
-        self, connection: asyncpg.Connection, group: list[CommitJob], sure: bool, locked: bool
+        self, connection: asyncpg.Connection, group: Sequence[Job], sure: bool, locked: bool
     ) -> None:
         """Run the ledger over the proposal; a commit that is refused leaves nothing in it."""
         proposal = self.proposal
-        group = [job for job in group if not job.answer.done()]  # not for those who gave up
-        for job in group:
+        waiting = [job for job in group if not job.answer.done()]  # not for those who gave up
+        for job in waiting:
             job.offered = True
         proposal.begin_group(connection, sure, locked, self.seen.seq)
+        if waiting and isinstance(waiting[0], FreshJob):
+            self._place(waiting[0])
+        else:
+            self._work_out_commits([job for job in waiting if isinstance(job, CommitJob)])
+
+    def _place(self, job: FreshJob) -> None:
+        """Run the ledger for new records; `_Again` if something has to be decided for one of them."""
+        self.proposal.look_up(())  # their ids were made here, a moment ago
+        job.placed = job.answer.place(self.ledger)
+        if job.placed is None:
+            raise _Again
+
+    def _work_out_commits(self, group: list[CommitJob]) -> None:
+        proposal = self.proposal
         prepared = [job.prepared for job in group]
         proposal.look_up(prepared)
         together = self.ledger.put_together(prepared) if len(group) > 1 else None
@@ -344,20 +324,15 @@ class Lane:
 
     # -- answers --------------------------------------------------------------------------
 
-    def _answer(self, group: list[CommitJob], given: tuple[int, int] | None) -> None:
+    def _answer(self, group: Sequence[Job], given: tuple[int, int] | None) -> None:
         proposal = self.proposal
         before = proposal.base
         ahead = 0 if given is None else given[0] - before
         at = None if given is None else given[1]
         self.seen.advance(proposal.tip.seq + ahead)
         for job in group:
-            if job.answer.done():
-                continue
-            if job.failed is not None:
-                job.answer.set_exception(job.failed)
-            else:
-                assert job.result is not None
-                job.answer.set_result(job.result if at is None else _renumber(job.result, before, ahead, at))
+            if not job.answer.done():
+                job.settle(before, ahead, at)
 
 
 class _Again(Exception):
@@ -375,26 +350,14 @@ def _check_repeatable(error: Exception, locked: bool) -> None:
         raise error
 
 
-def _renumber(result: Committed, before: int, ahead: int, at: int) -> Committed:
-    """Return the answer with the numbers and the time that the store gave instead of those assumed."""
-    seq, written, repeated, pending = result.seq, result.written, result.repeated, result.pending
-    if repeated:
-        return result
-    if seq is not None and seq > before:
-        seq += ahead
-    # What a commit has changed has its seq.
-    found = [Written(each.id, each.rev, seq, True, at) if each.changed else each for each in written]
-    return Committed(seq, tuple(found), False, pending)
-
-
 class GroupWriter:
     """Takes commits in the order they come and sends them together."""
 
     def __init__(self, pool: Pool, texts: Texts, catalogs: Catalogs, wrap: Wrap, seen: NewestSeen) -> None:
         self.pool = pool
         self._free = [Lane(pool, texts, catalogs, wrap, seen) for _ in range(LANES)]
-        self._queue: list[CommitJob] = []
-        self._groups: dict[asyncio.Task[None], list[CommitJob]] = {}
+        self._queue: list[Job] = []
+        self._groups: dict[asyncio.Task[None], Sequence[Job]] = {}
         self._names: set[str | bytes] = set()  # what the groups under way are about
         self._soon = False
         self._looking = False
@@ -404,7 +367,36 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._queue.append(CommitJob(prepared, view, answer, loop.time() + self.pool.address.timeout))
-        if self._free and len(self._queue) % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
+        self._send_soon(loop, len(self._queue))
+        return answer
+
+    @property
+    def has_queue(self) -> bool:
+        """Return whether something waits to be sent."""
+        return bool(self._queue)
+
+    def put_fresh(
+        self, kind: FreshKind, data: dict[str, Any], tags: frozenset[Any]
+    ) -> asyncio.Future[Datum | None] | None:
+        """Put a new record together with others of its kind; None if it has to go the usual way.
+
+        The future gives None if that turns out later; then nothing was written.
+        """
+        loop = asyncio.get_running_loop()
+        job = self._queue[-1] if self._queue else None
+        if type(job) is not FreshJob or not job.takes(kind):
+            if kind.closed[0]:
+                return None
+            job = FreshJob(kind, loop.time() + self.pool.address.timeout)
+            self._queue.append(job)
+        answer: asyncio.Future[Datum | None] = loop.create_future()
+        job.add(data, tags, answer)
+        self._send_soon(loop, job.records)
+        return answer
+
+    def _send_soon(self, loop: asyncio.AbstractEventLoop, waiting: int) -> None:
+        """Send what waits at the end of this tick, or now if it is a whole group."""
+        if self._free and waiting % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
             self._send(at_once=True)
         elif not self._soon:
             self._soon = True
@@ -412,7 +404,6 @@ class GroupWriter:
         if not self._looking:
             self._looking = True
             loop.call_later(self.pool.address.timeout / LOOKS, self._look)
-        return answer
 
     async def close(self) -> None:
         """Finish submitted commits."""
@@ -436,7 +427,7 @@ class GroupWriter:
             )
             self._groups[task] = group
 
-    async def _run(self, lane: Lane, group: list[CommitJob]) -> None:
+    async def _run(self, lane: Lane, group: Sequence[Job]) -> None:
         try:
             await lane.settle(group)
         except BaseException as error:
@@ -454,25 +445,35 @@ class GroupWriter:
             self._free.append(lane)
         self._send()
 
-    def _next_group(self, whole: bool) -> list[CommitJob]:
+    def _next_group(self, whole: bool) -> Sequence[Job]:
         """Return the next commits that may travel together; those about one record keep their order."""
+        while self._queue and isinstance(self._queue[0], FreshJob):
+            fresh = self._queue.pop(0)
+            assert isinstance(fresh, FreshJob)
+            if fresh.encode():
+                return [fresh]
+        if not self._queue:
+            return []
         alone = not self._groups
-        if self._queue[0].commit.guard is not None and not alone:
+        if self._queue[0].guarded and not alone:
             return []  # it holds only if nobody commits in between, not even this process
         halve = alone and not whole and len(self._queue) >= SPLIT
         most = (len(self._queue) + 1) // 2 if halve else MAX_COMMITS
-        group: list[CommitJob] = []
-        left: list[CommitJob] = []
+        group: list[Job] = []
+        left: list[Job] = []
         names = set(self._names)
         taken: list[str | bytes] = []
         size = 0
         for job in self._queue:
             if job.answer.done():
                 continue
+            if not isinstance(job, CommitJob):
+                left.append(job)
+                continue
             mine = job.names
             size += job.prepared.size
             full = len(group) >= most or (group and size > MAX_BYTES)
-            if full or not names.isdisjoint(mine) or (job.commit.guard is not None and not alone):
+            if full or not names.isdisjoint(mine) or (job.guarded and not alone):
                 left.append(job)
             else:
                 group.append(job)
