@@ -95,4 +95,5 @@ async def _emptied(connection: asyncpg.Connection, name: str) -> None:
         name,
     )
     await connection.execute(";".join(f'DELETE FROM "{name}".{table}' for table in _TABLES))
+    await connection.execute(f'DROP TABLE IF EXISTS "{name}".telemetry')
     await storage.fill(connection, name)

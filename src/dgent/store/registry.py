@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, Unavailable, Unsupported
 from dgent.store.backend import Backend
+from dgent.store.port.telemetry import ITelemetryStore, Retention
 
 Degrade = bool | Literal["optimistic"] | None
 
@@ -125,6 +126,38 @@ SERVERS: tuple[Engine, ...] = (
     Engine("remote", "http", "http://127.0.0.1:8730", _remote("http")),
 )
 """Stores of other engines, behind a dgent server."""
+
+
+def telemetry_for(url: str, retention: Retention | None = None) -> ITelemetryStore:
+    """Return the telemetry store of a URL, which opens when it is first used.
+
+    The URL is the place of the events themselves: see `telemetry_beside` for those of a store.
+    """
+    backend = backend_for(url)  # checks the URL; nothing is opened
+    if backend.name in ("memory", "sqlite"):
+        path = getattr(backend, "path", ":memory:")
+        made = import_module("dgent.store.sqlite.telemetry").SQLiteTelemetry(path, retention)
+    elif backend.name == "postgres":
+        address = getattr(backend, "address")  # noqa: B009  # only this engine has one
+        made = import_module("dgent.store.postgres.telemetry").PostgresTelemetry(address, retention)
+    else:
+        raise Unsupported(
+            f"telemetry cannot be kept at {mask(url)}",
+            hint="memory:, sqlite: and postgresql: can keep it; set [storage.telemetry] url",
+        )
+    store: ITelemetryStore = made
+    return store
+
+
+def telemetry_beside(url: str) -> str:
+    """Return the URL of the telemetry of a store that says nothing of it: beside the store."""
+    backend = backend_for(url)
+    path = getattr(backend, "path", None)
+    if backend.name == "sqlite":
+        return f"sqlite:///{path}.telemetry.db"
+    if backend.name == "jsonl":
+        return f"sqlite:///{getattr(backend, 'folder', path)}/telemetry.db"
+    return url  # in memory, or a table among those of the universe
 
 
 def backend_for(url: str, **options: Any) -> Backend:

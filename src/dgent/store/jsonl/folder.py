@@ -59,7 +59,7 @@ def holds_records(name: str) -> bool:
 FORMAT = 1
 LOCK, CACHE, TEMPORARY = ".lock", ".cache", ".tmp"
 MANIFEST = f".manifest{TEMPORARY}"
-IGNORED = f"{LOCK}\n{CACHE}/\n*{TEMPORARY}\n"
+IGNORED = f"{LOCK}\n{CACHE}/\ntelemetry.db*\n*{TEMPORARY}\n"
 MAX_OPEN = 256
 # Also never waits for the other end of a pipe.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -219,7 +219,7 @@ def _try_prepare(connection: apsw.Connection, path: str) -> bytes:
 
 _Key = tuple[int, int, str, Wrap, Make]
 _open: dict[_Key, Shared] = {}
-_every: WeakSet[Shared] = WeakSet()
+_every: WeakSet[Forkable] = WeakSet()
 _beginning: set[str] = set()  # paths that are being opened, which may take as long as someone holds a lock
 _lock = threading.Lock()
 
@@ -227,12 +227,8 @@ _lock = threading.Lock()
 def share(path: str, durability: str, wrap: Wrap, make: Make = SQLiteKernel) -> Shared:
     """Return the one `Shared` of a file in this process, opened if it is not yet."""
     with _lock:
+        refuse_unsafe(path)
         key = _key(path, durability, wrap, make)
-        if key is not None and key[:2] in _unsafe:
-            raise Closed(
-                f"{path} was in use when this process was forked",
-                hint="open it after the fork only, or start processes by spawn",
-            )
         shared = None if key is None else _open.get(key)
         if shared is None:
             if not os.path.isdir(os.path.dirname(path)):
@@ -308,15 +304,44 @@ def _key(path: str, durability: str, wrap: Wrap, make: Make) -> _Key | None:
 
 # -- fork ---------------------------------------------------------------------------------
 
+
+class Forkable(Protocol):
+    """Connections to a file that a fork must not find at work, as `Shared` explains for its own."""
+
+    path: str
+    inherited: bool
+
+    def pause(self, until: float) -> bool: ...
+    def resume(self) -> None: ...
+    def close_inherited(self) -> None: ...
+
+
+def refuse_unsafe(path: str) -> None:
+    """Raise Closed for a file that a thread was using while this process was forked."""
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        if (found.st_dev, found.st_ino) in _unsafe:
+            raise Closed(
+                f"{path} was in use when this process was forked",
+                hint="open it after the fork only, or start processes by spawn",
+            )
+
+
+def watch_forks(connections: Forkable) -> None:
+    """Pause these connections while this process is forked, and close them in the child."""
+    with _lock:
+        _every.add(connections)
+
+
 _unsafe: set[tuple[int, int]] = set()  # files that were in use while this process was forked
-_inherited: list[Shared] = []  # never closed: a thread of the parent was in the middle of something
+_inherited: list[Forkable] = []  # never closed: a thread of the parent was in the middle of something
 
 
 class _Fork(threading.local):
     """The stores that the fork under way on this thread has paused."""
 
     def __init__(self) -> None:
-        self.paused: list[Shared] = []
+        self.paused: list[Forkable] = []
         self.lock: threading.Lock | None = None
 
 
