@@ -14,6 +14,7 @@ from dgent.cupboard.record import SCHEMAS as CUPBOARD
 from dgent.errors import Denied
 from dgent.model import reserved
 from dgent.store.backend import EVERY_ROOM
+from dgent.universe.room import all_rooms
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ BELOW = ("u/0000000002", "u/0000000003", "s", "t", "erase", "c/point", "seen/sco
 
 
 def test_the_reserved_names_are_those_of_the_rooms() -> None:
-    declared = {schema.name: schema.owner for schema in (*SCHEMAS, *CUPBOARD)}
+    declared = {schema.name: schema.owner for room in all_rooms() for schema in room.schemas}
+    assert {schema.name for schema in (*SCHEMAS, *CUPBOARD)} < set(declared)
     assert declared == reserved.OWNERS
     assert reserved.PRIVATE["blocks"] < set(declared)
 

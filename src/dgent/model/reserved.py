@@ -27,6 +27,7 @@ MODULES = {
     "blocks": "dgent.blocks.room",
     "cupboard": "dgent.cupboard.room",
     "membrane": "dgent.membrane.room",
+    "blobs": "dgent.universe.blob_room",
 }
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
@@ -39,6 +40,7 @@ OWNERS: dict[str, str] = {
     **{f"block.{name}": "blocks" for name in _BLOCKS},
     **{f"cupboard.{name}": "cupboard" for name in _CUPBOARD},
     **{f"membrane.{name}": "membrane" for name in _MEMBRANE},
+    **{f"blob.{name}": "blobs" for name in ("key", "orphan")},
 }
 """The room of each schema."""
 
@@ -58,7 +60,7 @@ PRIVATE: dict[str, frozenset[str]] = {
 """The schemas that nobody below a partner reads, unless their room says who may."""
 
 
-UNSHARED = frozenset(("block.text", "dgent.token"))
+UNSHARED = frozenset(("blob.orphan", "block.text", "dgent.token"))
 """The schemas of records that stay in their store: nobody copies, exports or merges them.
 
 They follow from others, or give access to this very store.

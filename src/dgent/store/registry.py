@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, Unavailable, Unsupported
 from dgent.store.backend import Backend
 from dgent.store.port.telemetry import ITelemetryStore, Retention
+
+if TYPE_CHECKING:
+    from dgent.store.port.blob import BlobContents
 
 Degrade = bool | Literal["optimistic"] | None
 
@@ -185,19 +189,73 @@ def backend_for(url: str, **options: Any) -> Backend:
     raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")
 
 
+# -- blobs ---------------------------------------------------------------------------------
+
+
+def contents_for(url: str) -> BlobContents:
+    """Return the place for contents of blobs that a URL names."""
+    scheme, _, rest = url.partition(":")
+    made: BlobContents
+    if scheme == "files" and rest and "\0" not in rest:
+        made = import_module("dgent.store.files.blob").FileContents(rest.removeprefix("//"))
+    elif scheme == "memory" and not rest:
+        made = import_module("dgent.store.memory.blob").MemoryContents()
+    elif scheme == "postgresql":
+        made = contents_beside(backend_for(url))
+    else:
+        raise InputError(
+            f"{mask(url)} is not a place for blobs",
+            hint="use files:path/to/folder, postgresql://user@host/database or memory:",
+            field="url",
+        )
+    return made
+
+
+def contents_beside(backend: Backend) -> BlobContents:
+    """Return the place for contents of blobs that belongs to a store."""
+    reached: Any = getattr(backend, "reached", backend)
+    made: BlobContents | None = getattr(reached, "blobs", None)
+    if made is not None:
+        return made
+    if reached.name == "postgres":
+        made = import_module("dgent.store.postgres.blob").PostgresContents(reached.address)
+    elif folder := blob_folder(backend):
+        made = import_module("dgent.store.files.blob").FileContents(folder)
+    else:
+        raise Unsupported(f"the {reached.name} engine has no place for blobs")
+    assert made is not None
+    return made
+
+
+def blob_folder(backend: Backend) -> str | None:
+    """Return the folder for blobs of a local store: inside a constellation or a folder of lines, or beside
+    the file of the database; None for other stores."""
+    from dgent.config.places import BLOBS, DATABASE  # loads when it is used
+
+    reached: Any = getattr(backend, "reached", backend)
+    if reached.name == "jsonl":
+        return os.path.join(reached.folder, BLOBS)
+    path: str | None = reached.path if reached.name == "sqlite" else None
+    if path is None:
+        return None
+    folder, name = os.path.split(path)
+    return os.path.join(folder, BLOBS) if name == DATABASE else f"{path}.{BLOBS}"
+
+
 # -- places ---------------------------------------------------------------------------------
 
 
 class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
-    __slots__ = ("choices", "closed", "loop", "others")
+    __slots__ = ("blobs", "choices", "closed", "loop", "others")
 
     def __init__(self) -> None:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
         self.choices: tuple[Backend, ...] = ()  # of which the first that answers is opened
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
+        self.blobs: Any = None  # the place of blobs, once one was used
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:

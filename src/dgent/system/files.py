@@ -35,15 +35,15 @@ class Lock(NamedTuple):
     last: int | None
 
 
-def try_lock(handle: int) -> bool:
+def try_lock(handle: int, *, shared: bool = False) -> bool:
     """Lock an open file against other processes, without waiting; False when one of them has it.
 
-    The system ends the lock with its process. Where it has no such locks, every caller gets one: code that
-    needs a real lock must not run there.
+    Several may have it `shared`, and then nobody has it alone. The system ends the lock with its process.
+    Where it has no such locks, every caller gets one: code that needs a real lock must not run there.
     """
     if sys.platform != "win32":
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True

@@ -138,6 +138,8 @@ class Universe:
                     if self._embedding is not None:
                         await self._embedding.cancel()
                     await self._builds.cancel()
+                    if self._life.blobs is not None:
+                        await self._life.blobs.contents.close()
             finally:
                 if self._life.loop is not None:
                     await self.backend.close()

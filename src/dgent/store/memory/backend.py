@@ -8,8 +8,9 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dgent.errors import Closed
 from dgent.model.datum import Datum
@@ -36,6 +37,9 @@ from dgent.store.engine.row import Brief, Row, brief_of
 from dgent.store.engine.tail import list_added
 from dgent.store.engine.versions import ANCHOR
 from dgent.store.memory.vector import VectorTable
+
+if TYPE_CHECKING:
+    from dgent.store.memory.blob import MemoryContents
 
 
 class MemoryKernel(VectorTable):
@@ -449,6 +453,13 @@ class MemoryBackend(EmbeddedBackend):
         self._lock = threading.RLock()
         self._opened = False
         self._changed: asyncio.Event | None = None  # set by the next commit; None while nobody waits for one
+
+    @cached_property
+    def blobs(self) -> MemoryContents:
+        """The contents of blobs of this store."""
+        from dgent.store.memory.blob import MemoryContents  # loads when it is used
+
+        return MemoryContents()
 
     async def is_available(self) -> bool:
         """Return True: memory is always there."""

@@ -1,0 +1,306 @@
+"""Contents of blobs as files: `<folder>/ab/abcd…`, each named by the SHA-256 of its bytes.
+
+An upload writes to a file in `<folder>/tmp`, waits until it is on the disk, and links it to its name. It
+holds a shared lock on the file until its key is stored too; a collection needs the file alone to remove it.
+The system ends the locks of a process with the process, so nothing has to be tidied up after a kill but the
+file in `tmp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from dgent.errors import Busy, InputError
+from dgent.store.port.blob import CHUNK, Content, make_damage_error
+from dgent.system import files
+from dgent.system.threads import in_thread
+
+TEMPORARY = "tmp"
+WAIT_S, PAUSE_S = 10.0, 0.005
+_HEX = frozenset("0123456789abcdef")
+_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) if hasattr(os, "O_CLOEXEC") else 0
+
+
+class FileContents:
+    """Keeps contents in a folder, which is made with the first of them."""
+
+    def __init__(self, folder: str) -> None:
+        self.place = os.path.abspath(folder)
+
+    def path_of(self, sha256: str) -> str:
+        """Return the path of a content, which need not be there."""
+        if len(sha256) != 64 or not _HEX.issuperset(sha256):
+            raise InputError(f"{sha256!r} is not a valid hash", field="sha256")  # nothing else becomes a path
+        return os.path.join(self.place, sha256[:2], sha256)
+
+    @asynccontextmanager
+    async def upload(self) -> AsyncIterator[FileUpload]:
+        """Begin an upload; it ends with the context, and so does its hold on the content."""
+        made = FileUpload(self)
+        try:
+            yield made
+        finally:
+            await in_thread(lambda _: made.release())
+
+    async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
+        """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
+        handle, part = await in_thread(lambda _: self._open(sha256, start, end))
+        try:
+            while part:
+                yield part
+                start += len(part)
+                if len(part) < CHUNK and (end is None or start >= end):
+                    return
+                part = await in_thread(partial(self._read, handle, start, end))
+        finally:
+            os.close(handle)
+
+    def _open(self, sha256: str, start: int, end: int | None) -> tuple[int, bytes]:
+        """Open a file and read its first part at once: most blobs have no other."""
+        path = self.path_of(sha256)
+        with files.disk_errors(path):
+            try:
+                handle = os.open(path, os.O_RDONLY | _FLAGS)
+            except FileNotFoundError:
+                raise make_damage_error(sha256, f"{path} is missing") from None
+            try:
+                return handle, self._read(handle, start, end)
+            except BaseException:
+                os.close(handle)
+                raise
+
+    def _read(self, handle: int, start: int, end: int | None, stopped: object = None) -> bytes:
+        with files.disk_errors(self.place):
+            return os.pread(handle, CHUNK if end is None else max(0, min(CHUNK, end - start)), start)
+
+    async def size(self, sha256: str) -> int | None:
+        """Return how many bytes a content has; None where it is missing."""
+        try:
+            return os.stat(self.path_of(sha256)).st_size
+        except OSError:
+            return None
+
+    async def list(self, after: str = "", limit: int = 500) -> list[str]:
+        """Return hashes after one, in order; reads one of 256 folders at a time."""
+        return await in_thread(lambda _: self._list(after, limit))
+
+    def _list(self, after: str, limit: int) -> builtins.list[str]:
+        found: builtins.list[str] = []
+        for name in _names(self.place):
+            if len(name) != 2 or name < after[:2]:
+                continue
+            held = (each for each in _names(os.path.join(self.place, name)) if each > after)
+            found += (each for each in held if len(each) == 64 and _HEX.issuperset(each))
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def remove(self, sha256: str, is_used: Callable[[], Awaitable[bool]]) -> bool:
+        """Remove a content unless an upload holds it, or it is used."""
+        path = self.path_of(sha256)
+        handle = await in_thread(lambda _: _lock(path, shared=False))
+        if handle is None:
+            return False
+        try:
+            if await is_used():
+                return False
+            with files.disk_errors(path):
+                await in_thread(lambda _: os.unlink(path))
+            return True
+        finally:
+            os.close(handle)
+
+    async def sweep(self) -> int:
+        """Remove files of uploads whose process ended."""
+        return await in_thread(lambda _: self._sweep())
+
+    def _sweep(self) -> int:
+        folder, removed = os.path.join(self.place, TEMPORARY), 0
+        for name in _names(folder):
+            path = os.path.join(folder, name)
+            handle = _lock(path, shared=False)
+            if handle is not None:
+                with suppress(OSError):
+                    os.unlink(path)
+                    removed += 1
+                os.close(handle)
+        return removed
+
+    async def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+
+class FileUpload:
+    """One upload; little data is written when it is published, so that one thread does it all at once."""
+
+    def __init__(self, contents: FileContents) -> None:
+        self._contents = contents
+        self._hash, self._size = hashlib.sha256(), 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._path = ""  # of the temporary file
+        self._handle: int | None = None  # whose lock keeps the file
+
+    async def write(self, part: bytes) -> None:
+        """Add bytes; writes them when there are enough."""
+        self._waiting.append(part)
+        self._waiting_bytes += len(part)
+        if self._waiting_bytes >= CHUNK:
+            parts = self._take()
+            loop = asyncio.get_running_loop()
+            hashing = loop.run_in_executor(None, self._add, parts)  # while another thread writes
+            try:
+                await in_thread(lambda _: self._write(parts))
+            finally:
+                await hashing
+
+    def _take(self) -> list[bytes]:
+        parts, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        return parts
+
+    def _add(self, parts: list[bytes]) -> None:
+        for part in parts:
+            self._hash.update(part)
+            self._size += len(part)
+
+    def _write(self, parts: list[bytes]) -> None:
+        with files.disk_errors(self._contents.place):
+            if self._handle is None:
+                self._begin()
+            assert self._handle is not None
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[os.write(self._handle, view) :]
+
+    def _begin(self) -> None:
+        """Make the temporary file and lock it; a sweep may have removed it in between."""
+        folder = os.path.join(self._contents.place, TEMPORARY)
+        if files.make_folder(folder):
+            files.sync(self._contents.place)
+            files.sync(os.path.dirname(self._contents.place))
+        while True:
+            self._path = os.path.join(folder, secrets.token_hex(16))
+            handle = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | _FLAGS, files.FILE)
+            if files.try_lock(handle, shared=True) and files.is_at(handle, self._path):
+                self._handle = handle
+                return
+            os.close(handle)
+
+    async def publish(self) -> tuple[Content, bool]:
+        """Give the file its name, once it is on the disk; True if there was one."""
+        parts, loop = self._take(), asyncio.get_running_loop()
+        end = loop.time() + WAIT_S
+        while True:
+            found = await in_thread(partial(self._publish, parts))
+            if found is not None:
+                return Content(self._hash.hexdigest(), self._size), found
+            if loop.time() >= end:
+                raise Busy(f"a collection of blobs held {self._hash.hexdigest()} for {WAIT_S:g} s")
+            parts = []
+            await asyncio.sleep(PAUSE_S)
+
+    def _publish(self, parts: list[bytes], stopped: object) -> bool | None:
+        """Return whether the content was there; None while somebody is about to remove it."""
+        self._add(parts)
+        path = self._contents.path_of(self._hash.hexdigest())
+        folder = os.path.dirname(path)
+        with files.disk_errors(path):
+            if parts or self._handle is None:
+                self._write(parts)
+            assert self._handle is not None
+            if not os.path.lexists(path):
+                os.fsync(self._handle)
+                if files.make_folder(folder):
+                    files.sync(self._contents.place)
+                if _link(self._path, path):
+                    files.sync(folder)
+                    return False
+            held = _lock(path, shared=True)
+            if held is None:
+                return None
+            if not self._is_whole(held):
+                return self._replace(held, path)
+            self._drop()
+            self._handle = held
+            files.sync(folder)  # the process that linked it may not have come so far
+            return True
+
+    def _is_whole(self, handle: int) -> bool:
+        """Return whether the bytes that are there are those of this upload."""
+        found, at = hashlib.sha256(), 0
+        if os.fstat(handle).st_size != self._size:
+            return False
+        while part := os.pread(handle, CHUNK, at):
+            found.update(part)
+            at += len(part)
+        return found.digest() == self._hash.digest()
+
+    def _replace(self, damaged: int, path: str) -> bool | None:
+        """Put this file in the place of a damaged one that nobody else holds."""
+        assert self._handle is not None
+        try:
+            if not files.try_lock(damaged) or not files.is_at(damaged, path):
+                return None
+            os.fsync(self._handle)
+            os.replace(self._path, path)
+            files.sync(os.path.dirname(path))
+            return False
+        finally:
+            os.close(damaged)
+
+    def _drop(self) -> None:
+        if self._handle is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._handle)
+            self._handle = None
+
+    def release(self) -> None:
+        """Remove what was not published, and end the hold on what was."""
+        self._drop()
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError:
+        with files.disk_errors(folder):
+            raise
+
+
+def _lock(path: str, *, shared: bool) -> int | None:
+    """Return an open file that is locked and still at its path; None if it is missing, or others hold it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | _FLAGS)
+    except FileNotFoundError:
+        return None
+    if files.try_lock(handle, shared=shared) and files.is_at(handle, path):
+        return handle
+    os.close(handle)
+    return None
+
+
+def _link(path: str, name: str) -> bool:
+    """Give a file another name, which replaces its own; False when there is a file of that name."""
+    try:
+        os.link(path, name)
+    except FileExistsError:
+        return False
+    except OSError:
+        if os.path.lexists(name):
+            return False
+        os.rename(path, name)  # no links on this disk
+        return True
+    with suppress(OSError):
+        os.unlink(path)
+    return True

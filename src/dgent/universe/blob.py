@@ -1,0 +1,450 @@
+"""Blobs: bytes under keys, each content kept once, with its uses counted by the references to it.
+
+A key is a record, so it has history, feed, copies and permissions like any other. It holds a reference to its
+content, `blob:<sha256>`, as a record with a `Ref` field does: a content without such references is garbage.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from dgent import clock
+from dgent.errors import Denied, InputError, NotFound
+from dgent.model.datum import Datum
+from dgent.model.query import Query
+from dgent.model.ref import Ref
+from dgent.model.schema import Schema
+from dgent.store.backend import NEW, Delete, Expect, Op, Put
+from dgent.store.port.blob import (
+    PREFIX,
+    BlobContents,
+    BlobInfo,
+    Collected,
+    Content,
+    Data,
+    Upload,
+    check_key,
+    check_parts,
+    check_type,
+    find_sha256,
+    make_damage_error,
+    split,
+)
+from dgent.store.registry import contents_beside, contents_for
+from dgent.universe.contract import Contracts
+from dgent.universe.gate import Gate
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+
+ROOM = "blobs"
+GRACE = timedelta(days=1)
+BATCH = 500
+MAX_LIMIT = 10_000
+
+
+class BlobKey(msgspec.Struct, frozen=True):
+    """A key as the store has it."""
+
+    key: str
+    content: Ref[Any]
+    size: int
+    content_type: str
+
+
+class BlobOrphan(msgspec.Struct, frozen=True):
+    """A content that a collection found without references, since when."""
+
+    content: str
+    since_us: int
+
+
+KEY = Schema("blob.key", contract=BlobKey, indexes=("key",), owner=ROOM)
+ORPHAN = Schema("blob.orphan", contract=BlobOrphan, history="none", feed=False, owner=ROOM)
+
+
+SCHEMAS: tuple[Schema[Any], ...] = (KEY, ORPHAN)
+
+
+class BlobPlace:
+    """The contents of an open store, shared by all handles on it."""
+
+    def __init__(self, contents: BlobContents) -> None:
+        self.contents, self.declared = contents, False
+        self.contracts = Contracts()
+        for schema in SCHEMAS:
+            self.contracts.add(schema)
+
+
+def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
+    """Return the blobs of a universe, which closes them with itself.
+
+    Their bytes are beside its store, unless a `url` says where: `files:path`, `postgresql://…` or `memory:`.
+    It is the same place for all handles on the store, so only the first call decides.
+    """
+    life = universe._life
+    if life.blobs is None:
+        made = contents_for(url) if url else contents_beside(universe._unlimited().backend)
+        life.blobs = BlobPlace(made)
+    place: BlobPlace = life.blobs
+    return BlobStore(universe, place)
+
+
+def key_id(key: str) -> str:
+    """Return the id of the record of a key: any two keys have different ones, and all are plain."""
+    return f"{KEY.name}/{hashlib.sha256(check_key(key).encode()).hexdigest()}"
+
+
+class BlobReader:
+    """A blob that is read part by part; the parts are checked, and the last one comes after the check."""
+
+    def __init__(self, info: BlobInfo, parts: AsyncGenerator[bytes]) -> None:
+        self.info, self._parts = info, parts
+        self._rest = b""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._parts
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer only at the end; all that are left without a size."""
+        taken = [self._rest]
+        have = len(self._rest)
+        while size < 0 or have < size:
+            part = await anext(self._parts, b"")
+            if not part:
+                break
+            taken.append(part)
+            have += len(part)
+        whole = b"".join(taken)
+        wanted = len(whole) if size < 0 else size
+        self._rest = whole[wanted:]
+        return whole[:wanted]
+
+
+class BlobWriter:
+    """A blob that is written part by part; it is there when the context ends without an error."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        self.info: BlobInfo | None = None  # once it is stored
+
+    async def write(self, data: Data) -> None:
+        """Add bytes."""
+        async for part in split(data):
+            await self._upload.write(part)
+
+
+class BlobStore:
+    """The blobs of a universe: their keys are its records, their bytes are where `contents` has them."""
+
+    def __init__(self, universe: Universe, place: BlobPlace) -> None:
+        self._universe = universe.for_room(ROOM, contracts=place.contracts)
+        self._place, self.contents = place, place.contents
+        universe.rooms.add(ROOM)
+
+    async def _declare(self) -> None:
+        """Declare the schemas to the store, before the first write: reading must not change it."""
+        if not self._place.declared:
+            self._universe._undeclared.extend(SCHEMAS)
+            await self._universe._ready()
+            self._place.declared = True
+
+    # -- writing --------------------------------------------------------------------------
+
+    async def put(
+        self, key: str, data: Data, content_type: str | None = None, *, expect: Expect = None
+    ) -> BlobInfo:
+        """Store bytes under a key, or parts of them as a generator yields them.
+
+        `expect` is the rev that the key must have, 0 for a key that must not exist.
+        """
+        async with self._writer(check_key(key), check_type(content_type), expect) as writer:
+            await writer.write(data)
+        assert writer.info is not None
+        return writer.info
+
+    def open(
+        self,
+        key: Any,
+        mode: Literal["r", "w"] = "r",
+        *,
+        content_type: str | None = None,
+        expect: Expect = None,
+        start: int = 0,
+        end: int | None = None,
+    ) -> AbstractAsyncContextManager[Any]:
+        """Open a blob to read it (`"r"`), of a part from `start` to before `end`, or to write it (`"w"`)."""
+        if mode == "r":
+            return self._reader(key, start, end)
+        if mode != "w":
+            raise InputError(f"{mode!r} is not a valid mode", hint="use 'r' or 'w'", field="mode")
+        return self._writer(check_key(key), check_type(content_type), expect)
+
+    @asynccontextmanager
+    async def _writer(self, key: str, content_type: str, expect: Expect) -> AsyncIterator[BlobWriter]:
+        expect = self._check_may_write(expect)
+        await self._declare()
+        async with self.contents.upload() as upload:
+            writer = BlobWriter(upload)
+            yield writer
+            content, known = await upload.publish()
+            writer.info = await self._store_key(key, content, content_type, expect, known)
+
+    def _check_may_write(self, expect: Expect) -> Expect:
+        """Refuse before a byte is taken; who may only add gets a new key or none."""
+        gate = self._universe.backend
+        if isinstance(gate, Gate):
+            if gate.principal.trust == "untrusted":
+                raise Denied(f"{gate.principal.name} is untrusted and may not write")
+            if gate.principal.trust == "conversant" and expect in (None, 0):
+                return NEW
+        return expect
+
+    async def _store_key(
+        self, key: str, content: Content, content_type: str, expect: Expect, known: bool
+    ) -> BlobInfo:
+        datum = Datum(
+            key_id(key),
+            data={
+                "key": key,
+                "content": PREFIX + content.sha256,
+                "size": content.size,
+                "content_type": content_type,
+            },
+            schema=KEY.name,
+            schema_version=KEY.version,
+            author=self._universe.author,
+        )
+        before = None if expect in (0, NEW) else await self._universe.get(datum.id, raw=True)
+        if before is not None:  # the record is as old as its key
+            datum = datum.replace(created_at=before.created_at)
+        ops: builtins.list[Op] = [Put(datum, expect)]
+        if known and expect != NEW and await self._unlimited().exists(_orphan_id(content.sha256)):
+            ops.append(Delete(_orphan_id(content.sha256)))  # its time begins anew if it is orphaned again
+        done = (await self._universe.commit(ops, note=f"put blob {_brief(key)}")).written[0]
+        at = None if done.at_us is None else clock.from_us(done.at_us)
+        return BlobInfo(key, content.sha256, content.size, content_type, at, done.rev)
+
+    async def delete(self, key: str, *, expect: Expect = None) -> bool:
+        """Delete a key; False when there was none. Its content stays while anything refers to it."""
+        return await self._universe.delete(key_id(key), expect=expect, note=f"delete blob {_brief(key)}")
+
+    # -- reading --------------------------------------------------------------------------
+
+    async def info(self, key: Any) -> BlobInfo | None:
+        """Return hash, size and type of a blob by its key, or by a `Ref` to its content."""
+        if isinstance(key, str):
+            found: Datum | None = await self._universe.get(key_id(key), raw=True)
+            return None if found is None else _info_of(found)
+        sha256 = find_sha256(getattr(key, "id", None))
+        if sha256 is None:
+            raise InputError(f"{key!r} is neither a key nor a ref to a blob", field="key")
+        # Who may see no record with this content may not see the content.
+        users = await self._universe.referrers(PREFIX + sha256, limit=1)
+        size = await self.contents.size(sha256) if users else None
+        if users and size is None:
+            raise make_damage_error(sha256, f"it is missing from {self.contents.place}")
+        kind = check_type(getattr(key, "content_type", None))
+        return None if size is None else BlobInfo("", sha256, size, kind)
+
+    async def exists(self, key: Any) -> bool:
+        """Return whether there is a blob of a key."""
+        return await self.info(key) is not None
+
+    async def get(self, key: Any) -> bytes | None:
+        """Return the bytes of a key or a ref, checked by their hash; None where there is no such key."""
+        info = await self.info(key)
+        if info is None:
+            return None
+        async with self._reader(info, 0, None) as reader:
+            return await reader.read()
+
+    @asynccontextmanager
+    async def _reader(self, key: Any, start: int, end: int | None) -> AsyncIterator[BlobReader]:
+        info = key if isinstance(key, BlobInfo) and key.rev is not None else await self.info(key)
+        if info is None:
+            raise NotFound(f"there is no blob {key!r}", hint="`list` shows the keys", key=str(key))
+        content = Content(info.sha256, info.size)
+        if start or (end is not None and end < info.size):
+            if start < 0 or (end is not None and end < start):
+                raise InputError(f"{start} to {end} is not a valid range", field="start")
+            async with aclosing(check_parts(self.contents.read(info.sha256), content)) as whole:
+                async for _ in whole:
+                    pass
+            parts = self.contents.read(info.sha256, start, min(info.size if end is None else end, info.size))
+        else:
+            parts = check_parts(self.contents.read(info.sha256), content)
+        async with aclosing(parts):
+            yield BlobReader(info, parts)
+
+    async def list(
+        self, prefix: str = "", *, after: str | None = None, limit: int = 1000
+    ) -> builtins.list[BlobInfo]:
+        """Return a page of blobs in the order of their keys: those after a key, if one is given."""
+        if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
+            raise InputError(f"limit must be 1 to {MAX_LIMIT:,}, not {limit!r}", field="limit")
+        where: dict[str, Any] = {}
+        if prefix:
+            where["$prefix"] = check_key(prefix)
+        if after is not None:
+            where["$gt"] = after
+        wanted = Query(
+            schema=KEY.name,
+            where={"key": where} if where else None,
+            order_by="key",
+            descending=False,
+            limit=limit,
+        )
+        return [_info_of(each) for each in await self._universe.query(wanted, raw=True)]
+
+    async def iterate(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
+        """Yield all blobs in the order of their keys, a page at a time."""
+        after = None
+        while page := await self.list(prefix, after=after):
+            for info in page:
+                yield info
+            after = page[-1].key
+
+    async def references(self, key: Any) -> int:
+        """Return how many keys and records refer to the content of a blob."""
+        info = await self.info(key)
+        return 0 if info is None else len(await self._universe.referrers(info.id, limit=None))
+
+    # -- removing -------------------------------------------------------------------------
+
+    async def collect(self, *, grace: timedelta = GRACE, dry_run: bool = False) -> Collected:
+        """Remove contents that nothing refers to, once they have been so for the time of grace.
+
+        The first collection that finds one notes the time; a later one removes it. With a grace of 0 they go
+        at once. A content that is being stored is never removed, whatever the grace.
+        """
+        self._check_alone("collect blobs")
+        if grace < timedelta(0):
+            raise InputError(f"grace must not be negative, and was {grace}", field="grace")
+        removed = removed_bytes = waiting = kept = 0
+        after = ""
+        while found := await self.contents.list(after, BATCH):
+            after = found[-1]
+            orphans = [each for each in found if not await self._is_used(each)]
+            kept += len(found) - len(orphans)
+            due = await self._note_orphans(found, orphans, grace, dry_run)
+            waiting += len(orphans) - len(due)
+            for sha256 in due:
+                size = await self.contents.size(sha256) or 0
+                if dry_run or await self._remove(sha256):
+                    removed, removed_bytes = removed + 1, removed_bytes + size
+                else:
+                    kept += 1
+        leftovers = 0 if dry_run else await self.contents.sweep()
+        return Collected(removed, removed_bytes, waiting, kept, leftovers)
+
+    async def _note_orphans(
+        self, found: builtins.list[str], orphans: builtins.list[str], grace: timedelta, dry_run: bool
+    ) -> builtins.list[str]:
+        """Record which contents are orphans and since when; return those whose time is over."""
+        if not grace:
+            return orphans
+        known = await self._universe.get_many([_orphan_id(each) for each in found], raw=True)
+        noted = {each.data["content"]: each for each in known if each is not None}
+        now = clock.now()
+        ops: builtins.list[Op] = [Delete(_orphan_id(each)) for each in noted if each not in orphans]
+        ops += [_note_orphan(each, now) for each in orphans if each not in noted]
+        if ops and not dry_run:
+            await self._declare()
+            await self._universe.commit(ops, note="collect blobs")
+        return [
+            each
+            for each in orphans
+            if each in noted and clock.from_us(noted[each].data["since_us"]) + grace <= now
+        ]
+
+    async def _remove(self, sha256: str) -> bool:
+        removed = await self.contents.remove(sha256, lambda: self._is_used(sha256))
+        if removed:
+            await self._universe.delete(_orphan_id(sha256))
+        return removed
+
+    async def _is_used(self, sha256: str) -> bool:
+        return bool(await self._unlimited().backend.referrers(PREFIX + sha256, 1))
+
+    async def forget(self, *keys: str) -> int:
+        """Erase keys with their history, and contents that nothing else refers to; return how many keys.
+
+        A content that another process is storing at this very moment stays: it is that one's by now.
+        """
+        self._check_alone("forget")
+        ids = [key_id(key) for key in keys]
+        hashes = await find_contents(self._universe, ids)
+        done = await self._universe.forget(*ids)
+        await self.drop(hashes)
+        return done.records
+
+    async def drop(self, hashes: Iterable[str]) -> int:
+        """Remove contents at once, of those that nothing refers to any more; return how many."""
+        return sum([await self._remove(each) for each in dict.fromkeys(hashes)])
+
+    def _check_alone(self, what: str) -> None:
+        gate = self._universe.backend
+        if isinstance(gate, Gate):
+            raise Denied(f"{gate.principal.name} is {gate.principal.trust} and may not {what}")
+
+    def _unlimited(self) -> Universe:
+        return self._universe._unlimited()
+
+    async def close(self) -> None:
+        """Close the connections of the contents, if they have some; they open again when they are used."""
+        await self.contents.close()
+
+
+async def find_contents(universe: Universe, ids: Iterable[str]) -> list[str]:
+    """Return the hashes of all contents that kept versions of some records refer to."""
+    found: dict[str, None] = {}
+    for id in ids:
+        for version in await universe.history(id):
+            if version.datum is not None:
+                found |= dict.fromkeys(hashes_in(version.datum.data))
+    return [*found]
+
+
+def hashes_in(data: Any) -> Iterable[str]:
+    """Yield the hashes of contents that are named anywhere in some data."""
+    if isinstance(data, str):
+        sha256 = find_sha256(data)
+        if sha256 is not None:
+            yield sha256
+    elif isinstance(data, dict):
+        for value in data.values():
+            yield from hashes_in(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from hashes_in(value)
+
+
+def _info_of(datum: Datum) -> BlobInfo:
+    data = datum.data
+    sha256 = find_sha256(data.get("content"))
+    if sha256 is None or type(data.get("size")) is not int or not isinstance(data.get("key"), str):
+        raise make_damage_error("?", f"the record {datum.id} of its key cannot be read")
+    return BlobInfo(
+        data["key"], sha256, data["size"], check_type(data.get("content_type")), datum.updated_at, datum.rev
+    )
+
+
+def _orphan_id(sha256: str) -> str:
+    return f"{ORPHAN.name}/{sha256}"
+
+
+def _note_orphan(sha256: str, now: datetime) -> Put:
+    data = {"content": sha256, "since_us": clock.to_us(now)}
+    return Put(Datum(_orphan_id(sha256), data=data, schema=ORPHAN.name, schema_version=ORPHAN.version))
+
+
+def _brief(key: str) -> str:
+    return repr(key if len(key) <= 80 else key[:79] + "…")
