@@ -413,7 +413,7 @@ def _expecting(op: Op, expect: Expect) -> Op:
     return type(op)(op.id, expect)
 
 
-_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
+_held: ContextVar[frozenset[asyncio.Lock]] = ContextVar("dgent_held", default=frozenset())
 
 
 class Names:
@@ -426,13 +426,13 @@ class Names:
     async def alone(self, name: str) -> AsyncIterator[None]:
         """Hold a name; asking for it again in the same task would deadlock."""
         held = _held.get()
-        if name in held:
-            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
+        if lock in held:
+            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         async with lock:
-            token = _held.set(held | {name})
+            token = _held.set(held | {lock})
             try:
                 yield
             finally:
