@@ -413,7 +413,7 @@ def _expecting(op: Op, expect: Expect) -> Op:
     return type(op)(op.id, expect)
 
 
-_held: ContextVar[frozenset[asyncio.Lock]] = ContextVar("dgent_held", default=frozenset())
+_held: ContextVar[frozenset[tuple[int, str]]] = ContextVar("dgent_held", default=frozenset())
 
 
 class Names:
@@ -425,14 +425,14 @@ class Names:
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
         """Hold a name; asking for it again in the same task would deadlock."""
-        held = _held.get()
+        held, own = _held.get(), (id(self), name)
+        if own in held:
+            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
-        if lock in held:
-            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         async with lock:
-            token = _held.set(held | {lock})
+            token = _held.set(held | {own})
             try:
                 yield
             finally:
