@@ -13,6 +13,7 @@ from bench import table
 from bench.blocks import blocks
 from bench.calls import count_calls
 from bench.cupboard import cupboard
+from bench.flow import flow
 from bench.folders import folders
 from bench.footprint import footprint
 from bench.fresh import fresh
@@ -46,6 +47,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "flow": flow,
     "search": search,
     "locomo": locomo,
     "mcp": mcp,

@@ -162,6 +162,11 @@ CASES: dict[str, list[Case]] = {
         Case({"id": TOKEN_ID}, [TOKEN_ID]),
         Case({"id": "nobody"}, ["nobody"], "not_found"),
     ],
+    "functor.verify": [
+        Case({"name": "list"}, ["list"]),
+        Case({"name": "lst"}, ["lst"], "not_found"),
+        Case({}, [], "input"),
+    ],
     "embed.status": [Case({}, [])],
     "embed.run": [Case({}, [], "unsupported")],
     "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"], exit=1), Case({}, [], "unsupported")],

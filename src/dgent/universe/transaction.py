@@ -413,7 +413,7 @@ def _expecting(op: Op, expect: Expect) -> Op:
     return type(op)(op.id, expect)
 
 
-_held: ContextVar[frozenset[str]] = ContextVar("dgent_held", default=frozenset())
+_held: ContextVar[frozenset[tuple[int, str]]] = ContextVar("dgent_held", default=frozenset())
 
 
 class Names:
@@ -425,14 +425,14 @@ class Names:
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
         """Hold a name; asking for it again in the same task would deadlock."""
-        held = _held.get()
-        if name in held:
+        held, own = _held.get(), (id(self), name)
+        if own in held:
             raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
         async with lock:
-            token = _held.set(held | {name})
+            token = _held.set(held | {own})
             try:
                 yield
             finally:

@@ -94,6 +94,7 @@ _DRAWINGS: dict[str, str] = {
     "RecordCount": "record.draw_count",
     "EmbeddingReport": "embed.draw_report",
     "EmbeddingRun": "embed.draw_run",
+    "FunctorLaws": "flow.draw_laws",
     "Backup": "store.draw_backup",
     "Examination": "store.draw_examination",
     "FolderCheck": "store.draw_folder_check",

@@ -1,0 +1,1 @@
+"""Verbs for agents that compose."""
