@@ -65,8 +65,8 @@ async def _events(plan: Plan, u: dgent.Universe, name: str | None) -> Row:
             functor: StateFunctor[dict[str, Any]] = StateFunctor(dict, u, {"sum": 0}, f"sum {turn}")
             agent = functor.lift_logic(lambda n, s: (n, {"sum": s["sum"] + n}))
         watch = Stopwatch()
-        outputs = Flux.lift(agent, FluxConfig(name=name, buffer_size=256)).start(Flux.numbered(_numbers(count)))
-        given = sum([1 async for _ in outputs])
+        stream = Flux.lift(agent, FluxConfig(name=name, buffer_size=256))
+        given = sum([1 async for _ in stream.start(Flux.numbered(_numbers(count)))])
         assert given == count, "every event has an output"
         rates.append(1e6 / watch.each(count))
     rate = sorted(rates)[len(rates) // 2]
@@ -111,7 +111,7 @@ async def _runs(plan: Plan, folder: Path) -> list[Row]:
 async def _run_dgent(path: Path) -> None:
     async with dgent.open(f"sqlite:///{path}", durability="relaxed") as u:
         functor: StateFunctor[dict[str, Any]] = StateFunctor(dict, u, {"log": [_LINE] * 40}, "run")
-        agent: StatefulAgent[Any, str, None] = functor.lift_logic(lambda m, s: (None, {"log": [*s["log"], m]}))
+        agent: StatefulAgent[Any, str, int] = functor.lift_logic(lambda m, s: (1, {"log": [*s["log"], m]}))
         for n in range(_STEPS):
             await agent.invoke(f"{n} {_LINE}")
 
