@@ -140,6 +140,30 @@ async def test_those_that_wait_for_a_lane_travel_together(
     assert placed[2:] == [AT_ONCE, AT_ONCE, 10]
 
 
+async def test_a_universe_without_the_function_gets_it(url: str, placed: list[int]) -> None:
+    """One that an older dgent made: with the function after the next opening, and usable before."""
+    u = await opened(url)
+    address = u.backend.address
+    owner = await asyncpg.connect(address.dsn)
+    (drop,) = await owner.fetchrow(
+        "SELECT 'DROP FUNCTION ' || oid::regprocedure FROM pg_proc"
+        f" WHERE oid = to_regproc('{address.universe}.dgent_put')"
+    )
+    await owner.execute(drop)
+    for turn in range(2):
+        made = await asyncio.gather(*together(u, 20))
+        assert len({each.seq for each in made}) == 20, turn
+    assert placed == [20, 20] and await u.count(schema="note") == 41
+    await u.close()
+    async with dgent.open(url) as again:
+        again.register(NOTE)
+        await again.remember(Note("again"))  # declares its schema
+        there = await owner.fetchval(f"SELECT to_regproc('{address.universe}.dgent_put') IS NOT NULL")
+        await asyncio.gather(*together(again, 20))
+        assert there and placed == [20, 20, 20] and await again.count(schema="note") == 62
+    await owner.close()
+
+
 async def test_what_was_handed_in_before_a_close_is_stored(url: str) -> None:
     u = await opened(url)
     tasks = together(u, 30)

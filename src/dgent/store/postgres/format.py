@@ -229,7 +229,20 @@ BEGIN
 END $$;
 """
 
-# The one way in for a commit. The clock's row is locked before anything is read, so whoever comes
+# The beginning of both ways in: take the numbers, record the group, compare the catalog.
+_BEGIN = """UPDATE {u}.clock c SET seq = c.seq + seqs, dk = c.dk + dks, at = greatest(c.at, now_)
+    RETURNING c.seq - seqs, c.dk - dks, c.at, c.catalog INTO seq, dk, at, found_catalog;
+    INSERT INTO {u}.once AS o (writer, n, seq, dk, at) VALUES (writer_, n_, seq, dk, at)
+    ON CONFLICT (writer) DO UPDATE SET n = n_, seq = excluded.seq, dk = excluded.dk, at = excluded.at
+    WHERE o.n < n_;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this was done before' USING ERRCODE = 'DG002';
+    END IF;
+    IF found_catalog <> catalog_ THEN
+        RAISE EXCEPTION 'schemas changed meanwhile' USING ERRCODE = 'DG001';
+    END IF;"""
+
+# The usual way in for a commit. The clock's row is locked before anything is read, so whoever comes
 # next sees all of this; a function, and not one statement, because each statement in it then reads
 # what was committed while it waited.
 COMMIT = """
@@ -243,17 +256,7 @@ CREATE OR REPLACE FUNCTION {u}.dgent_commit(
 SET lock_timeout = '8s' AS $$
 DECLARE found_catalog bigint; ahead bigint; shift bigint; at_ bigint;
 BEGIN
-    UPDATE {u}.clock c SET seq = c.seq + seqs, dk = c.dk + dks, at = greatest(c.at, now_)
-    RETURNING c.seq - seqs, c.dk - dks, c.at, c.catalog INTO seq, dk, at, found_catalog;
-    INSERT INTO {u}.once AS o (writer, n, seq, dk, at) VALUES (writer_, n_, seq, dk, at)
-    ON CONFLICT (writer) DO UPDATE SET n = n_, seq = excluded.seq, dk = excluded.dk, at = excluded.at
-    WHERE o.n < n_;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'this was done before' USING ERRCODE = 'DG002';
-    END IF;
-    IF found_catalog <> catalog_ THEN
-        RAISE EXCEPTION 'schemas changed meanwhile' USING ERRCODE = 'DG001';
-    END IF;
+    {begin}
     IF strict AND seq <> seq_ THEN
         RAISE EXCEPTION 'others committed meanwhile' USING ERRCODE = 'DG001';
     END IF;
@@ -277,6 +280,36 @@ BEGIN
     PERFORM pg_notify('dgent_' || '{name}', (seq + seqs)::text);
 END $$;
 """
+
+# The other way in: new records that differ only in id, time, tags and data, each by a commit of its own. They
+# travel as columns, and their numbers follow from their places. An entry is the number of its index and the
+# place of its record; those with keys come first.
+PUT = """
+CREATE OR REPLACE FUNCTION {u}.dgent_put(
+    writer_ bytea, n_ bigint, catalog_ bigint, now_ bigint, seqs int, schema_ int, sv_ int, author_ int,
+    by_ int, kind_ smallint, ids text[], times bigint[], tags_ text[], bodies bytea[], ops_ bytea[],
+    entries bigint[], keys bytea[], OUT seq bigint, OUT dk bigint, OUT at bigint
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '8s' AS $$
+DECLARE found_catalog bigint; dks int := seqs; seq_ bigint; dk_ bigint; at_ bigint;
+BEGIN
+    {begin}
+    seq_ := seq; dk_ := dk; at_ := at;
+    INSERT INTO {u}.datum (dk, id, rev, seq, live, t, at, schema, sv, author, tags, enc, data)
+    SELECT dk_ + i, id, 1, seq_ + i, 1, t, at_, schema_, sv_, author_, tags, 0, body
+    FROM (SELECT generate_series(1, seqs) i, unnest(ids) id, unnest(times) t, unnest(tags_) tags,
+        unnest(bodies) body) r;
+    INSERT INTO {u}.entry (ix, key, t, dk, id)
+    SELECT ix, coalesce(key, ''), times[i], dk_ + i, ids[i]
+    FROM (SELECT (e >> 32)::int ix, (e & 4294967295)::int i, key
+        FROM (SELECT unnest(entries) e, unnest(keys) key) packed) r;
+    INSERT INTO {u}.commits (seq, at, author, kind, ops, dk)
+    SELECT seq_ + i, at_, by_, kind_, op, dk_ FROM (SELECT generate_series(1, seqs) i, unnest(ops_) op) r;
+    PERFORM pg_notify('dgent_' || '{name}', (seq + seqs)::text);
+END $$;
+"""
+
+_HAS_PUT = "to_regproc($1) IS NOT NULL"
 
 
 def checked_name(name: object) -> str:
@@ -303,11 +336,11 @@ def script(name: str) -> str:
     return (TABLES + STANDING).format(u=quoted) + functions(quoted)
 
 
-def functions(quoted: str) -> str:
+def functions(quoted: str, texts: str = APPLY + COMMIT + PUT) -> str:
     """Return the SQL that makes the functions of a universe, or replaces them by newer ones."""
     inserts = {what: sql.format(u=quoted, fresh=FRESH) for what, sql in _INSERTS.items()}
-    values = {"u": quoted, "name": quoted.strip('"'), "fresh": FRESH}
-    return (APPLY + COMMIT).format(**values, **inserts)
+    values = {"u": quoted, "name": quoted.strip('"'), "fresh": FRESH, "begin": _BEGIN.format(u=quoted)}
+    return texts.format(**values, **inserts)
 
 
 async def prepare(connection: Any, name: str) -> bytes:
@@ -336,10 +369,24 @@ async def prepare(connection: Any, name: str) -> bytes:
     # or reads from a standby, leaves that to others.
     with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
         await connection.execute(f"DELETE FROM {quoted}.once WHERE at < $1", clock.now_us() - DAY_US)
-    epoch = await connection.fetchval(f"SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'")
+    epoch, complete = await connection.fetchrow(
+        f"SELECT (SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'), {_HAS_PUT}", f"{quoted}.dgent_put"
+    )
+    if not complete:
+        await _add_put(connection, name)
     if not isinstance(epoch, bytes):
         raise Corrupt(f"the universe {name!r} has no epoch")
     return epoch
+
+
+async def _add_put(connection: Any, name: str) -> None:
+    """Create `dgent_put` in a universe that was made before there was one, if this role may."""
+    quoted = f'"{checked_name(name)}"'
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
+        async with connection.transaction():
+            await queue_up(connection, name)
+            if not await connection.fetchval(f"SELECT {_HAS_PUT}", f"{quoted}.dgent_put"):
+                await connection.execute(functions(quoted, PUT))
 
 
 async def read_number(connection: Any, name: str) -> int | None:

@@ -87,12 +87,13 @@ class CommitJob(Job):
 class FreshJob(Job):
     """New records of many tasks, which travel by themselves and are answered together."""
 
-    __slots__ = ("placed",)
+    __slots__ = ("_loop", "placed")
 
     answer: FreshGroup
 
-    def __init__(self, kind: FreshKind, end: float) -> None:
+    def __init__(self, kind: FreshKind, loop: asyncio.AbstractEventLoop, end: float) -> None:
         super().__init__(0, end)
+        self._loop = loop
         self.answer = FreshGroup(kind)
         self.placed: tuple[range, int] | None = None  # the seqs and the time that were assumed
 
@@ -100,10 +101,12 @@ class FreshJob(Job):
         """Return whether one more record of this kind may join."""
         return self.answer.kind is kind and self.records < MOST
 
-    def add(self, data: dict[str, Any], tags: frozenset[Any], answer: asyncio.Future[Datum | None]) -> None:
+    def add(self, data: dict[str, Any], tags: frozenset[Any]) -> asyncio.Future[Datum | None]:
         """Add a record, of which nothing is checked yet."""
+        answer: asyncio.Future[Datum | None] = self._loop.create_future()
         self.answer.add(data, tags, answer)
         self.records += 1
+        return answer
 
     def fail(self, error: Exception) -> None:
         """Report an error to all tasks that still wait: it is about none of their records."""

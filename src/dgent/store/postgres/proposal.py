@@ -158,6 +158,10 @@ class Proposal(PostgresKernel):
             *self.changes.arguments(self.ids),
         )
 
+    def list_columns(self, writer: bytes, n: int) -> tuple[Any, ...]:
+        """Return the arguments for the store's function that takes nothing but new records."""
+        return (writer, n, self.catalog.version, self._commit_time(), *self.changes.list_columns())
+
     # -- reading --------------------------------------------------------------------------
 
     def _all(self, sql: str, *values: Any) -> list[asyncpg.Record]:

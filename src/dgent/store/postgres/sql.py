@@ -225,6 +225,7 @@ class Texts:
             " WHERE o.writer = $1 AND o.n = $2"
         )
         self.commit = f"SELECT seq, dk, at FROM {u}.dgent_commit({_places(21)})"
+        self.put: str | None = f"SELECT seq, dk, at FROM {u}.dgent_put({_places(17)})"
         self.apply = f"SELECT {u}.dgent_apply({_places(15)})"
 
 

@@ -70,9 +70,9 @@ async def send(
     return seq, at
 
 
-def _number_rows(rows: list[tuple[Any, ...]], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
+def _number_rows(rows: list[Row], ahead: int, shift: int, at: int) -> Iterator[list[Any]]:
     for row in rows:
-        given = list(row[:-1])
+        given: list[Any] = [*row, 0]
         given[_RECORD_KEY] += shift
         given[_SEQ] += ahead
         given[_AT] = at
@@ -114,7 +114,9 @@ class Lane:
         if isinstance(group[0], FreshJob):
             try:
                 await self._attempt(group, sure=False, locked=False)
-            except (_Again, *errors.FAILURES, ValueError, OverflowError):
+            except (_Again, *errors.FAILURES, ValueError, OverflowError) as error:
+                if isinstance(error, asyncpg.UndefinedFunctionError):
+                    self.texts.put = None  # a role that may not create it found an older universe
                 group[0].answer.set_result(None)  # nothing of it was stored
             return
         await self._settle_commits([job for job in group if isinstance(job, CommitJob)])
@@ -255,7 +257,7 @@ class Lane:
         if len(self.proposal.changes.fresh) > MANY:
             self._sent = True
             return await send(connection, self.texts, self.proposal, self._name, self._count)
-        return await self._send(connection)
+        return await self._send(connection, isinstance(group[0], FreshJob))
 
     async def _attempt_locked(
         self, connection: asyncpg.Connection, group: Sequence[Job]
@@ -270,14 +272,17 @@ class Lane:
             await run(lambda: self._work_out(connection, group, True, True))
             if not self.proposal.changes:
                 return None
-            given = await self._send(connection)
+            given = await self._send(connection, columns=False)
         self.proposal.publish()
         return given
 
-    async def _send(self, connection: asyncpg.Connection) -> tuple[int, int]:
-        values = self.proposal.arguments(self._name, self._count)
+    async def _send(self, connection: asyncpg.Connection, columns: bool) -> tuple[int, int]:
+        if columns and self.texts.put is not None:
+            sql, values = self.texts.put, self.proposal.list_columns(self._name, self._count)
+        else:
+            sql, values = self.texts.commit, self.proposal.arguments(self._name, self._count)
         self._sent = True
-        record = await connection.fetchrow(self.texts.commit, *values)
+        record = await connection.fetchrow(sql, *values)
         return record["seq"], record["at"]
 
     def _work_out(
@@ -367,7 +372,9 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._queue.append(CommitJob(prepared, view, answer, loop.time() + self.pool.address.timeout))
-        self._send_soon(loop, len(self._queue))
+        if self._free and len(self._queue) % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
+            self._send(at_once=True)
+        self._send_soon(loop)
         return answer
 
     @property
@@ -382,23 +389,23 @@ class GroupWriter:
 
         The future gives None if that turns out later; then nothing was written.
         """
-        loop = asyncio.get_running_loop()
         job = self._queue[-1] if self._queue else None
-        if type(job) is not FreshJob or not job.takes(kind):
-            if kind.closed[0]:
-                return None
-            job = FreshJob(kind, loop.time() + self.pool.address.timeout)
-            self._queue.append(job)
-        answer: asyncio.Future[Datum | None] = loop.create_future()
-        job.add(data, tags, answer)
-        self._send_soon(loop, job.records)
-        return answer
+        if type(job) is FreshJob and job.takes(kind):
+            answer = job.add(data, tags)
+            if job.records % AT_ONCE == 0 and self._free:
+                self._send(at_once=True)
+            return answer
+        if kind.closed[0]:
+            return None
+        loop = asyncio.get_running_loop()
+        job = FreshJob(kind, loop, loop.time() + self.pool.address.timeout)
+        self._queue.append(job)
+        self._send_soon(loop)
+        return job.add(data, tags)
 
-    def _send_soon(self, loop: asyncio.AbstractEventLoop, waiting: int) -> None:
-        """Send what waits at the end of this tick, or now if it is a whole group."""
-        if self._free and waiting % AT_ONCE == 0:  # not at each one, if what waits cannot go yet
-            self._send(at_once=True)
-        elif not self._soon:
+    def _send_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send what waits at the end of this tick."""
+        if not self._soon:
             self._soon = True
             loop.call_soon(self._send)  # together with all others of this tick
         if not self._looking:
