@@ -81,9 +81,10 @@ async def put_back(source: str, folder: str) -> None:
 async def fork_inside(folder: str, target: str) -> None:
     """Fork while a backup reads the store on another thread; say what the child may do with the store."""
     codes: list[int] = []
+    blobs = sum(path.stat().st_size for path in Path(folder, "blobs").rglob("*") if path.is_file())
 
     def fork(done: int, total: int | None) -> None:
-        if not codes and done:
+        if not codes and done > blobs:  # they are read before the store
             child = os.fork()
             if not child:
                 try:
