@@ -8,10 +8,12 @@ import subprocess
 from pathlib import Path
 
 import dgent
+from dgent.membrane import Catalog
 from dgent.store.jsonl.line import seal_line
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
+from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
 
 TOKEN_ID = "abcdefghijkl"
 TOKEN = f"dgent_{TOKEN_ID}_{'s' * 43}"
@@ -198,6 +200,7 @@ CASES: dict[str, list[Case]] = {
     ],
     **CUPBOARD_CASES,
     **BLOCK_CASES,
+    **MEMBRANE_CASES,
 }
 
 
@@ -211,6 +214,7 @@ async def fill_folder(path: Path) -> None:
         with open(path / "note.jsonl", "a", encoding="ascii") as file:
             file.write("no line\n")
     (path / "none").write_bytes(b"")
+    Catalog(path).register("elder", "d-gent")
     (path / "theirs").write_text('{"id":"theirs","data":{}}\n')
 
 
@@ -253,6 +257,7 @@ async def fill(path: Path) -> None:
         await fill_tokens(u)
         await fill_cupboard(u)
         await fill_blocks(u)
+        await fill_membrane(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

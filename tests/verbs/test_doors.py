@@ -108,6 +108,7 @@ def plain(answer: Any, base: Path) -> Any:
     text = re.sub(r'"(size_bytes|wal_bytes)":\d+', r'"\1":0', text)
     text = re.sub(r'"(sha256|cursor)":"[\w=-]+"', r'"\1":""', text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r"\b(cli|evt|prop|seed|roll)_[0-9a-f]{12}", r"\1_ID", text)
     text = re.sub(r"\bdg-[0-9a-z]{4,}", "SHORT", text)
     text = re.sub(r"dgent_[a-z2-7]{12}_[\w-]{43}", "TOKEN", text)
     text = re.sub(r'"id":"[a-z2-7]{12}"', '"id":"TOKEN"', text)

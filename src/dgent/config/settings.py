@@ -73,6 +73,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "token": Key(str, None, "what a dgent server wants to be shown", hidden=True, personal=True),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
+        "sessions": Key(bool, False, "whether each command is logged in its shell's session", personal=True),
         "strict": Key(bool, False, "whether a wrong setting is an error and not a warning"),
     }
 )
@@ -178,6 +179,11 @@ class Settings:
     def pager(self) -> str:
         """The pager mode for long output: `auto`, `always` or `never`."""
         return str(self.values["pager"].value)
+
+    @property
+    def sessions(self) -> bool:
+        """True if each command is logged in the session of its shell."""
+        return bool(self.values["sessions"].value)
 
     @property
     def strict(self) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from dgent.system.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from dgent.membrane.catalog import Catalog, CatalogAgent
+    from dgent.membrane.growth import SelfGrow
     from dgent.membrane.instance import Instances
     from dgent.membrane.membrane import Membrane
     from dgent.membrane.project import project_hash
@@ -33,8 +35,11 @@ _RECORDS = (
 )
 _HOME = {
     "CLISessionService": "dgent.membrane.session",
+    "Catalog": "dgent.membrane.catalog",
+    "CatalogAgent": "dgent.membrane.catalog",
     "Instances": "dgent.membrane.instance",
     "Membrane": "dgent.membrane.membrane",
+    "SelfGrow": "dgent.membrane.growth",
     "SessionHit": "dgent.membrane.session",
     "create_cli_session_service": "dgent.membrane.session",
     "project_hash": "dgent.membrane.project",
@@ -48,6 +53,8 @@ __all__ = [
     "CLISessionArtifact",
     "CLISessionEvent",
     "CLISessionService",
+    "Catalog",
+    "CatalogAgent",
     "Dream",
     "EmbeddingMetadata",
     "Instance",
@@ -57,6 +64,7 @@ __all__ = [
     "Proposal",
     "RollbackToken",
     "Seedling",
+    "SelfGrow",
     "SessionHit",
     "Shape",
     "create_cli_session_service",

@@ -11,6 +11,7 @@ from dgent import clock, ids
 from dgent.errors import Conflict, DecodeFailed, InputError, NotFound, VersionConflict
 from dgent.membrane.record import PROPOSAL, ROOM, SCHEMAS, SESSION, TABLES, key_of, record_id
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import LIVE, Check, Delete, Expect, Op, Put
@@ -65,6 +66,10 @@ class Membrane:
         await self.commit(list(ops.values()), note=note)
 
     def _put(self, record: Any, expect: Expect) -> Put:
+        return Put(self.datum_of(record), expect, None, True)
+
+    def datum_of(self, record: Any) -> Datum:
+        """Return the datum of a record as it is stored."""
         schema = _schema_of(type(record))
         datum, _ = write.new_datum(
             self.universe.contracts,
@@ -74,7 +79,7 @@ class Membrane:
             author=self.universe.author,
             created_at=_begin_of(record),
         )
-        return Put(datum, expect, None, True)
+        return datum
 
     async def commit(self, ops: Sequence[Op], *, note: str | None = None) -> None:
         """Do all ops or none; raises Conflict for a key that is taken, NotFound for one that is needed."""
@@ -104,8 +109,7 @@ class Membrane:
                 raise NotFound(f"there is no {_describe(schema.name)} {key!r}", id=key)
             made = work(found.value)
             for number, record in enumerate(made):
-                op = self._put(record, None)
-                await tx.put(op.datum, expect=0 if number else None)
+                await tx.put(self.datum_of(record), expect=0 if number else None)
             return made[0] if made else None
 
         return await self.universe.transact(run, attempts=ATTEMPTS, note=note)

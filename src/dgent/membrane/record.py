@@ -254,7 +254,7 @@ CHECKPOINT = Schema(
 SESSION = Schema(
     "membrane.cli_session",
     contract=CLISession,
-    indexes=("state", "project_hash", "session_type", "started_at"),
+    indexes=("state", "project_hash", "session_type", "started_at", "metadata.shell"),
     owner=ROOM,
     text={"name": 3, "flow_name": 1},
 )

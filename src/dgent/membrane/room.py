@@ -43,6 +43,8 @@ _UPKEEP = frozenset(
 class MembraneRoom(Room):
     """Answers for sessions, instances, states of agents and the rest of the membrane."""
 
+    kinds = ("session",)
+
     @property
     def schemas(self) -> tuple[Schema[Any], ...]:
         """The schemas of the room's records."""

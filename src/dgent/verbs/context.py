@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dgent.blocks.library import Library
     from dgent.config.settings import Settings
     from dgent.cupboard.cupboard import Cupboard
+    from dgent.membrane.shell import Shell
     from dgent.system.progress import Progress
     from dgent.universe.universe import Universe
 
@@ -44,6 +45,7 @@ class Context:
         upload: Path | None = None,
         constellation: str | None = None,
         remote: bool = False,
+        shell: Shell | None = None,
     ) -> None:
         self._universe, self._settings, self._constellation = universe, settings, constellation
         self.caller, self.report, self.local = caller, report, local
@@ -54,6 +56,7 @@ class Context:
         self.cupboard: Cupboard | None = None  # that of the last call, which knows the definitions
         self.upload = upload  # what a verb that reads a file reads when the file is called "-"
         self.out = out  # where a verb that writes a file writes when the file is called "-"
+        self.shell = shell  # the one that called; None where none did
         self.remote = remote  # whether the store is on a server, which then does the work
 
     def copy(self, *, out: Callable[[bytes], object] | None = None, upload: Path | None = None) -> Context:

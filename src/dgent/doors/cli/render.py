@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import is_dataclass
 from datetime import datetime
 from importlib import import_module
 from typing import Any, get_args
@@ -64,7 +65,7 @@ def exit_code(found: Any) -> int:
 
 def _fields(found: Any, paint: Paint) -> Lines:
     """Draw any answer, field by field."""
-    fields = msgspec.structs.asdict(found)
+    fields = vars(found) if is_dataclass(found) else msgspec.structs.asdict(found)
     most = max(map(len, fields), default=0)
     return [
         f"{paint.dim(name.replace('_', ' '))}{' ' * (most - len(name))}  {_text_of(value, paint)}"
@@ -180,6 +181,12 @@ _DRAWINGS: dict[str, str] = {
     "Items[AgentInfo]": "block.draw_agents",
     "GroupInfo": "block.draw_group",
     "Items[GroupInfo]": "block.draw_groups",
+    "Items[CLISession]": "membrane.draw_sessions",
+    "WholeSession": "membrane.draw_whole_session",
+    "Items[SessionHit]": "membrane.draw_hits",
+    "Items[Instance]": "membrane.draw_instances",
+    "Growth": "membrane.draw_growth",
+    "Items[CatalogAgent]": "membrane.draw_agents",
     "ImportResult": "crumb.draw_import",
     "ExportResult": "crumb.draw_export",
     "NewFork": "fork.draw_fork",

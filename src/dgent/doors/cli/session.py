@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,7 @@ async def _choose(question: str, answers: Sequence[str]) -> str:
     return chosen
 
 
+LOG_S = 1.0  # how long the log of a command may take
 LOOK_S = 0.5  # how often to check that the output is still read
 
 
@@ -193,6 +195,9 @@ async def _answer(
             choose=consent.choose,
             remote=is_server(settings.url),
         )
+        if settings.sessions and not quiet:
+            store.log = CommandLog(verb, settings)
+            context.shell = store.log.shell
         result = registry.call(verb, context, ask)
         if verb.streams:
             await _follow(result, settings, chosen)
@@ -209,6 +214,40 @@ async def _answer(
                 render.show(found, settings, chosen, verb.output, err=True)
             return 0
         return print_answer(found, settings, chosen, verb.output, store.degraded)
+
+
+class CommandLog:
+    """Logs a command in the session of its shell, after its answer was printed and on the store it opened.
+
+    The name of the verb is logged, never its input: what is forgotten must not live on in a log.
+    """
+
+    def __init__(self, verb: Verb, settings: config.Settings) -> None:
+        from dgent.membrane.shell import find_shell
+
+        self._verb, self._settings, self._began = verb, settings, time.monotonic()
+        self.shell = find_shell(os.getppid())
+
+    def leave(self, universe: Universe) -> Callable[[Any, BaseException | None, Any], Awaitable[None]]:
+        """Return what an exit stack calls at the end of the command, before the store is closed."""
+
+        async def log(_kind: Any, error: BaseException | None, _trace: Any) -> None:
+            if universe.degraded is not None or self._verb.id.startswith("session."):
+                return
+            from dgent.membrane.shell import log_command
+
+            sys.stdout.flush()
+            took_ms = round(1000 * (time.monotonic() - self._began))
+            data = {"verb": self._verb.id, "took_ms": took_ms}
+            if error is not None:
+                data["error"] = getattr(error, "code", type(error).__name__)
+            message = "dgent " + self._verb.id.replace(".", " ")
+            # Whatever is wrong with the log is no reason to fail, or to keep the user waiting.
+            with suppress(Exception):
+                work = log_command(universe, self.shell, self._settings.project, message, data)
+                await asyncio.wait_for(work, LOG_S)
+
+        return log
 
 
 class Out:
@@ -267,6 +306,7 @@ class Store:
         self._stack, self._settings, self._chosen = stack, settings, chosen
         self._makes, self._reads = makes, reads
         self._universe: Universe | None = None
+        self.log: CommandLog | None = None
 
     async def open(self) -> Universe:
         """Return the universe; the first write creates it and reports where."""
@@ -291,6 +331,8 @@ class Store:
                 # Reported below in one line each.
                 warnings.simplefilter("always", Degraded)
                 self._universe = await self._stack.enter_async_context(opening)
+            if self.log is not None:
+                self._stack.push_async_exit(self.log.leave(self._universe))
             for each in caught:
                 click.echo(mask(str(each.message)), err=True)
             self._report_upgrade(getattr(self._universe.backend, "upgraded", None))
