@@ -32,7 +32,7 @@ from dgent.blocks.record import (
     RedactionRecord,
     SnapshotRecord,
 )
-from dgent.config.places import DATABASE
+from dgent.config.places import DATABASE, TELEMETRY
 from dgent.errors import (
     Busy,
     Conflict,
@@ -94,7 +94,7 @@ async def apply_redactions(path: Path, redactions: Redactions) -> int:
 
 
 FORMAT = 1
-TELEMETRY, BLOBS, MANIFEST = "telemetry.db", "blobs", "manifest.json"
+BLOBS, MANIFEST = "blobs", "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 
