@@ -11,7 +11,7 @@ import pytest
 
 from dgent.errors import Closed, Corrupt, FormatTooNew, InputError, Unsupported
 from dgent.store.port.telemetry import ITelemetryStore, Retention, TelemetryEvent, Usage
-from dgent.store.registry import telemetry_beside, telemetry_for
+from dgent.store.registry import backend_for, telemetry_beside, telemetry_for
 from tests.telemetry.stores import PLACES, make
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -325,10 +325,16 @@ async def test_a_damaged_event_is_found_by_check(store_path: Path) -> None:
 def test_each_store_has_its_telemetry_beside_it(store_path: Path) -> None:
     """A file beside the file or in the folder; a table in Postgres; nothing where nothing lasts."""
     folder = store_path.resolve()
-    assert telemetry_beside("memory:") == "memory:"
-    assert telemetry_beside(f"sqlite:///{folder}/x.db") == f"sqlite:///{folder}/x.db.telemetry.db"
-    assert telemetry_beside(f"jsonl:{folder}/y") == f"sqlite:///{folder}/y/telemetry.db"
-    url = "postgresql://me@host/db?universe=u"
-    assert telemetry_beside(url) == url
+
+    def beside(url: str) -> str:
+        return telemetry_beside(backend_for(url)).place  # type: ignore[attr-defined,no-any-return]
+
+    assert beside("memory:") == "memory:"
+    assert beside(f"sqlite:///{folder}/x.db") == f"sqlite:///{folder}/x.db.telemetry.db"
+    assert beside(f"sqlite:///{folder}/membrane.db") == f"sqlite:///{folder}/telemetry.db"
+    assert beside(f"jsonl:{folder}/y") == f"sqlite:///{folder}/y/telemetry.db"
+    assert beside("postgresql://me@host/db?universe=u") == "postgresql://me@host/db?universe=u"
     with pytest.raises(Unsupported, match="telemetry"):
         telemetry_for(f"jsonl:{folder}/y")
+    with pytest.raises(Unsupported, match="telemetry"):
+        beside("http://127.0.0.1:1")

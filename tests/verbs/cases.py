@@ -8,8 +8,11 @@ import subprocess
 from pathlib import Path
 
 import dgent
+from dgent import clock
 from dgent.membrane import Catalog
 from dgent.store.jsonl.line import seal_line
+from dgent.store.port.telemetry import TelemetryEvent
+from dgent.universe.telemetry import telemetry_of
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
@@ -169,6 +172,24 @@ CASES: dict[str, list[Case]] = {
         Case({"name": "lst"}, ["lst"], "not_found"),
         Case({}, [], "input"),
     ],
+    "telemetry.query": [
+        Case({"trace": "t1", "limit": 1}, ["--trace", "t1", "-n", "1"]),
+        Case({"span": "s1", "agent": "scout"}, ["s1", "--of", "scout"]),
+        Case({"since": "soon"}, ["--since", "soon"], "input"),
+        Case({"limit": 0}, ["-n", "0"], "input"),
+    ],
+    "telemetry.usage": [
+        Case(
+            {"by": ("agent", "model"), "since": "2026-05-01"},
+            ["-b", "agent", "-b", "model", "--since", "2026-05-01"],
+        ),
+        Case({"by": ("mood",)}, ["-b", "mood"], "input"),
+    ],
+    "telemetry.prune": [
+        Case({"days": 1}, ["--days", "1", "--yes"]),
+        Case({"max_bytes": 10, "dry_run": True}, ["--bytes", "10", "--dry-run"]),
+        Case({"days": -1}, ["--days", "-1", "--yes"], "input"),
+    ],
     "embed.status": [Case({}, [])],
     "embed.run": [Case({}, [], "unsupported")],
     "jsonl.check": [Case({"folder": "{folder}"}, ["{folder}"], exit=1), Case({}, [], "unsupported")],
@@ -243,6 +264,14 @@ async def fill_tokens(u: dgent.Universe) -> None:
         await u.put(dgent.Datum(id=id, data=token, schema="dgent.token", schema_version=1))
 
 
+async def fill_telemetry(u: dgent.Universe) -> None:
+    """Two calls of a model, which are recent enough to be kept."""
+    data = {"gen_ai.agent.name": "scout", "gen_ai.request.model": "m1", "gen_ai.usage.input_tokens": 5}
+    for n in range(2):
+        event = TelemetryEvent("span", clock.now(), data, span_id=f"s{n}", trace_id="t1", id=f"event-{n}")
+        await telemetry_of(u).append([event])
+
+
 async def fill(path: Path) -> None:
     """The store that every case starts from."""
     async with dgent.open(f"sqlite:///{path}", author="ann") as u:
@@ -255,6 +284,7 @@ async def fill(path: Path) -> None:
             )
         )
         await fill_tokens(u)
+        await fill_telemetry(u)
         await fill_cupboard(u)
         await fill_blocks(u)
         await fill_membrane(u)

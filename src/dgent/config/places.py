@@ -16,7 +16,7 @@ from dgent.config.secret import mask
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 
-DATABASE, BLOBS = "membrane.db", "blobs"
+DATABASE, TELEMETRY, BLOBS = "membrane.db", "telemetry.db", "blobs"
 NAME_RULE = (
     "1 to 63 of a-z, 0-9, '.', '_' and '-', from a letter or digit on, with no '..' and no '.' at the end"
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -71,6 +71,15 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "embedder_model": Key(str, None, "the model that this server is asked for", personal=True),
         "embedder_key": Key(str, None, "the key that this server wants", hidden=True, personal=True),
         "token": Key(str, None, "what a dgent server wants to be shown", hidden=True, personal=True),
+        "storage.telemetry.url": Key(
+            str, None, "where telemetry is; without it, beside the store", secret=True
+        ),
+        "storage.telemetry.keep_days": Key(
+            int, None, "drop events older than this; 0 keeps all, unset is 90"
+        ),
+        "storage.telemetry.max_bytes": Key(
+            int, None, "drop events beyond this size; 0 is no limit, unset 1 GiB"
+        ),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),
         "sessions": Key(bool, False, "whether each command is logged in its shell's session", personal=True),
@@ -171,6 +180,16 @@ class Settings:
         return found
 
     @property
+    def storage(self) -> dict[str, dict[str, Any]]:
+        """The settings of each port that is kept beside the store, without those that are not set."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, setting in self.values.items():
+            if name.startswith("storage.") and setting.value is not None:
+                _, port, option = name.split(".")
+                found.setdefault(port, {})[option] = setting.value
+        return found
+
+    @property
     def color(self) -> str:
         """The colour mode: `auto`, `always` or `never`."""
         return str(self.values["color"].value)
@@ -223,6 +242,11 @@ def default_places(degrade: Any, outbox: str | None) -> tuple[list[str], Any, st
 def default_embedder() -> tuple[str, str | None, str | None]:
     """Return what the settings say of the embedder: its name or URL, the model, and the key."""
     return load().embedder
+
+
+def default_storage() -> dict[str, dict[str, Any]]:
+    """Return what the settings say of the ports beside the store."""
+    return load().storage
 
 
 def _default(environment: Mapping[str, str] | None) -> Settings:
@@ -334,11 +358,11 @@ class _Search:
     def take_environment(self) -> None:
         decided = self._find_decided()
         for name, key in KEYS.items():
-            variable = f"DGENT_{name.upper()}"
+            variable = f"DGENT_{name.upper().replace('.', '_')}"
             text = self.env.get(variable, "")
             if not text or name in decided:
                 continue
-            value = _flag(text) if key.type is bool else text
+            value = _typed(key, text)
             fault = _fault(name, value)
             if not fault:
                 self._keep(name, value, f"environment {variable}")
@@ -364,7 +388,7 @@ class _Search:
             self.problems.append(f"{error.message}; no setting of this file is used")
             return
         decided = self._find_decided()
-        for name, written in table.items():
+        for name, written in _flatten(table):
             if name not in KEYS:
                 self.problems.append(f"unknown key {_quote(name)} in {path}, {_nearest(name)}")
             elif KEYS[name].personal and not ours:
@@ -378,7 +402,7 @@ class _Search:
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
                     if name == "embedder" and not ours and ":" in value:
                         raise ValueError("names a server, which only your own settings may do")
-                    if name in ("url", "stand_in", "outbox"):
+                    if name in ("url", "stand_in", "outbox") or name.endswith(".url"):
                         value = file.resolve_url(value, base, inside=not ours)
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
@@ -436,13 +460,17 @@ def _fault(name: str, value: object) -> str | None:
     key = KEYS[name]
     if key.type is bool:
         return None if isinstance(value, bool) else "must be true or false"
+    if key.type is int:
+        return None if type(value) is int and value >= 0 else "must be a number from 0"
     if not isinstance(value, str):
         return "must be text"
     if key.choices:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
         return name_fault(value)
-    if name in ("url", "stand_in") and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
+    if (name in ("url", "stand_in") or name.endswith(".url")) and not _matches(
+        r"[a-z][a-z0-9+.-]*:(?s:.*)", value
+    ):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "embedder" and not _matches(r"none|minilm|hashed|https?://(?s:.+)", value):
         return "must be none, minilm, hashed or a URL such as http://127.0.0.1:11434/v1"
@@ -472,6 +500,26 @@ def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
 
 
+def _typed(key: Key, text: str) -> Any:
+    """Return the value of a text that is no TOML; what is wrong with it shows when it is checked."""
+    if key.type is bool:
+        return _flag(text)
+    return int(text) if key.type is int and text.isascii() and text.isdecimal() else text
+
+
+def _flatten(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a settings file, those of `[storage.…]` with their tables' names before them."""
+    for name, value in table.items():
+        if name == "storage" and isinstance(value, dict):
+            for port, options in value.items():
+                if isinstance(options, dict):
+                    yield from ((f"storage.{port}.{option}", each) for option, each in options.items())
+                else:
+                    yield f"storage.{port}", options
+        else:
+            yield name, value
+
+
 def _quote(name: str) -> str:
     name = mask(name)
     return repr(name if len(name) <= 60 else name[:57] + "...")
@@ -496,9 +544,16 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
         raise InputError(f"unknown key {_quote(name)}, {_nearest(name)}", field=name)
     if project is not None and KEYS[name].personal and value is not None:
         raise InputError(f"{name} is only for your own settings", hint="leave out --project", field=name)
+    if "." in name:
+        table, _, option = name.rpartition(".")
+        raise InputError(
+            f"{name} is in a table, which only an editor can change",
+            hint=f"write [{table}] and below it {option} = … into {path}",
+            field=name,
+        )
     entry: Any = value
     if value is not None:
-        entry = _flag(value) if KEYS[name].type is bool else value
+        entry = _typed(KEYS[name], value)
         # What variables will make of it shows when it is read.
         fault = _text_fault(value) if entry == value and "${" in value else _fault(name, entry)
         if fault:

@@ -33,7 +33,7 @@ from dgent.blocks.record import (
     RedactionRecord,
     SnapshotRecord,
 )
-from dgent.config.places import BLOBS, DATABASE
+from dgent.config.places import BLOBS, DATABASE, TELEMETRY
 from dgent.errors import (
     Busy,
     Conflict,
@@ -97,7 +97,7 @@ async def apply_redactions(path: Path, redactions: Redactions) -> int:
 FORMAT = 1
 UPLOADS = "tmp"  # in the folder of blobs
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
-TELEMETRY, MANIFEST = "telemetry.db", "manifest.json"
+MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from dgent.config.places import DATABASE, TELEMETRY
 from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, Unavailable, Unsupported
 from dgent.store.backend import Backend
-from dgent.store.port.telemetry import ITelemetryStore, Retention
 
 if TYPE_CHECKING:
     from dgent.store.port.blob import BlobContents
+    from dgent.store.port.telemetry import ITelemetryStore, Retention
 
 Degrade = bool | Literal["optimistic"] | None
 
@@ -137,31 +138,43 @@ def telemetry_for(url: str, retention: Retention | None = None) -> ITelemetrySto
 
     The URL is the place of the events themselves: see `telemetry_beside` for those of a store.
     """
-    backend = backend_for(url)  # checks the URL; nothing is opened
-    if backend.name in ("memory", "sqlite"):
-        path = getattr(backend, "path", ":memory:")
-        made = import_module("dgent.store.sqlite.telemetry").SQLiteTelemetry(path, retention)
-    elif backend.name == "postgres":
-        address = getattr(backend, "address")  # noqa: B009  # only this engine has one
-        made = import_module("dgent.store.postgres.telemetry").PostgresTelemetry(address, retention)
-    else:
-        raise Unsupported(
-            f"telemetry cannot be kept at {mask(url)}",
-            hint="memory:, sqlite: and postgresql: can keep it; set [storage.telemetry] url",
-        )
-    store: ITelemetryStore = made
-    return store
-
-
-def telemetry_beside(url: str) -> str:
-    """Return the URL of the telemetry of a store that says nothing of it: beside the store."""
-    backend = backend_for(url)
-    path = getattr(backend, "path", None)
+    backend: Any = backend_for(url)  # checks the URL; nothing is opened
     if backend.name == "sqlite":
-        return f"sqlite:///{path}.telemetry.db"
-    if backend.name == "jsonl":
-        return f"sqlite:///{getattr(backend, 'folder', path)}/telemetry.db"
-    return url  # in memory, or a table among those of the universe
+        return _telemetry_file(backend.path, retention)
+    if backend.name not in ("memory", "postgres"):
+        raise Unsupported(
+            f"telemetry cannot be kept at {mask(url)}", hint="memory:, sqlite: and postgresql: can keep it"
+        )
+    return telemetry_beside(backend, retention)
+
+
+def telemetry_beside(backend: Backend, retention: Retention | None = None) -> ITelemetryStore:
+    """Return the telemetry store that belongs to a store: in its folder, beside its file, or in its tables.
+
+    It opens when it is first used.
+    """
+    reached: Any = getattr(backend, "reachable_store", backend)
+    if reached.name == "postgres":
+        made = import_module("dgent.store.postgres.telemetry").PostgresTelemetry(reached.address, retention)
+        store: ITelemetryStore = made
+        return store
+    if reached.name == "memory":
+        return _telemetry_file(":memory:", retention)
+    if reached.name == "jsonl":
+        return _telemetry_file(os.path.join(reached.folder, TELEMETRY), retention)
+    if reached.name == "sqlite":
+        folder, name = os.path.split(reached.path)
+        beside = os.path.join(folder, TELEMETRY) if name == DATABASE else f"{reached.path}.{TELEMETRY}"
+        return _telemetry_file(beside, retention)
+    raise Unsupported(
+        f"the {reached.name} engine has no place for telemetry",
+        hint="set storage.telemetry.url, or call the verbs of the server",
+    )
+
+
+def _telemetry_file(path: str, retention: Retention | None) -> ITelemetryStore:
+    made: ITelemetryStore = import_module("dgent.store.sqlite.telemetry").SQLiteTelemetry(path, retention)
+    return made
 
 
 def backend_for(url: str, **options: Any) -> Backend:
@@ -250,7 +263,7 @@ def blob_folder(backend: Backend) -> str | None:
 class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
-    __slots__ = ("blobs", "choices", "closed", "loop", "others")
+    __slots__ = ("blobs", "choices", "closed", "loop", "others", "storage", "telemetry")
 
     def __init__(self) -> None:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
@@ -258,6 +271,8 @@ class OpenState:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
         self.blobs: Any = None  # the place of blobs, once one was used
+        self.storage: Mapping[str, Mapping[str, Any]] = {}  # the settings of ports, by their names
+        self.telemetry: ITelemetryStore | None = None  # once it was used
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:

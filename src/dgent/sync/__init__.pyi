@@ -688,7 +688,7 @@ class Universe:
         """Remove the link from one record to another; False when there was none."""
 
     def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
-        """Erase records for good: rows, history, indexes and free pages. It cannot be undone.
+        """Erase records for good: rows, history, indexes, free pages, and their telemetry. No undo.
 
         With `only_deleted` records that are live at that moment stay.
         """
@@ -721,6 +721,7 @@ def open(
     embedder: Embedder | str | None = None,
     choose: Literal["priority"] | None = None,
     token: str | None = None,
+    storage: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
@@ -740,6 +741,9 @@ def open(
 
     An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
     like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
+
+    `storage` places ports beside the store elsewhere, like the tables `[storage.…]` of the settings:
+    `{"telemetry": {"url": "sqlite:///events.db", "keep_days": 30}}`.
     """
 
 def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -141,6 +141,8 @@ class Universe:
                     await self._builds.cancel()
                     if self._life.blobs is not None:
                         await self._life.blobs.contents.close()
+                    if self._life.telemetry is not None:
+                        await self._life.telemetry.close()
             finally:
                 if self._life.loop is not None:
                     await self.backend.close()
@@ -841,14 +843,19 @@ class Universe:
     # -- upkeep ---------------------------------------------------------------------------
 
     async def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
-        """Erase records for good: rows, history, indexes, free pages, and blobs that only they refer to.
+        """Erase records for good: rows, history, indexes, free pages, their telemetry and blobs only they use.
 
         It cannot be undone. With `only_deleted` records that are live at that moment stay.
         """
         await self._ready()
         wanted = [ids.check_id(id) for id in ids_]
         async with self._drop_blobs(wanted):
-            return await self.backend.forget(wanted, self.author, self._room, only_deleted)
+            done = await self.backend.forget(wanted, self.author, self._room, only_deleted)
+        from dgent.universe.telemetry import forget_events  # loads when it is used
+
+        live = await self.backend.get_many(wanted) if only_deleted else [None] * len(wanted)
+        await forget_events(self, [id for id, now in zip(wanted, live, strict=True) if now is None])
+        return done
 
     def _drop_blobs(self, ids_: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """Return a context for forgetting records, after which contents that only they used are gone."""
@@ -910,6 +917,7 @@ def open(
     embedder: Embedder | str | None = None,
     choose: Literal["priority"] | None = None,
     token: str | None = None,
+    storage: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Universe:
     """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
@@ -929,8 +937,12 @@ def open(
 
     An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
     like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
+
+    `storage` places ports beside the store elsewhere, like the tables `[storage.…]` of the settings:
+    `{"telemetry": {"url": "sqlite:///events.db", "keep_days": 30}}`.
     """
-    if isinstance(embedder, str) or (embedder is None and url is None and backend is None):
+    by_settings = url is None and backend is None
+    if isinstance(embedder, str) or (embedder is None and by_settings):
         from dgent.embedder.named import find_embedder, make_embedder  # loads when it is used
 
         embedder = find_embedder() if embedder is None else make_embedder(embedder)
@@ -960,4 +972,9 @@ def open(
         )
     made = Universe(backend, author=author, embedder=embedder)
     made._life.others, made._life.choices = others, choices
+    if storage is None and by_settings:
+        from dgent.config.settings import default_storage  # loads when it is used
+
+        storage = default_storage()
+    made._life.storage = storage or {}
     return made

@@ -324,6 +324,7 @@ class Store:
                 outbox=settings.outbox if settings.degrade else None,
                 embedder=_find_embedder(settings),
                 token=settings.token if is_server(settings.url) else None,
+                storage=settings.storage,
             )
             with warnings.catch_warnings(record=True) as caught, Bar("store.upgrade") as bar:
                 if hasattr(opening.backend, "progress"):

@@ -122,6 +122,10 @@ class TelemetryFilter(NamedTuple):
 class ITelemetryStore(Protocol):
     """A place for events, apart from the memory."""
 
+    async def exists(self) -> bool:
+        """Return whether there may be events here; makes nothing."""
+        ...
+
     async def append(self, events: Iterable[TelemetryEvent]) -> int:
         """Store events, all or none; return how many are new. An id that is stored is left as it is."""
         ...

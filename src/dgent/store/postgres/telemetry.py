@@ -70,7 +70,7 @@ class PostgresTelemetry(SQLTelemetry):
             " ON CONFLICT (id) DO NOTHING"
         )
         self._pool: Pool | None = None
-        self._making: asyncio.Lock | None = None
+        self._is_made = False
         self._pid = os.getpid()
         self._closed = False
         self._next_prune = 0.0
@@ -80,6 +80,13 @@ class PostgresTelemetry(SQLTelemetry):
     def place(self) -> str:
         """The place as text without secrets."""
         return self.address.place
+
+    async def exists(self) -> bool:
+        """Return whether there may be events here; makes nothing."""
+        if self._is_made:
+            return True
+        sql, table = "SELECT to_regclass($1)", self.sql.table
+        return await self._run(lambda connection: connection.fetchval(sql, table)) is not None
 
     # -- events ---------------------------------------------------------------------------
 
@@ -184,37 +191,29 @@ class PostgresTelemetry(SQLTelemetry):
 
     async def _call(self, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
         """Run work with a connection; again on another one when that breaks, so it may be done twice."""
+        if not self._is_made:
+            await self._run(self._make)
+            self._is_made = True
+        return await self._run(work)
+
+    async def _run(self, work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
         if self._closed:
             raise Closed(f"the telemetry of {self.place} is closed")
         if self._pid != os.getpid():
             raise Closed(f"{self.place} was opened before fork", hint="open it again in the child")
         if self._pool is None:
-            self._making = self._making or asyncio.Lock()
-            async with self._making:
-                if self._pool is None:
-                    self._pool = await self._open()
-        return await self._pool.call(work)
+            self._pool = Pool(msgspec.structs.replace(self.address, pool=CONNECTIONS), self.address.dsn)
+        return await self._pool.call(work, patient=self._is_made)
 
-    async def _open(self) -> Pool:
-
-        pool = Pool(msgspec.structs.replace(self.address, pool=CONNECTIONS), self.address.dsn)
-
-        async def make(connection: asyncpg.Connection) -> None:
-            found = await connection.fetchval("SELECT to_regclass($1)", self.sql.table)
-            if found is None:
-                async with connection.transaction():
-                    # Two that make the same table at once would fail, in spite of IF NOT EXISTS.
-                    await storage.queue_up(connection, self.address.universe)
-                    if await connection.fetchval("SELECT to_regnamespace($1)", self._schema) is None:
-                        await connection.execute(f"CREATE SCHEMA {self._schema}")
-                    await connection.execute(TABLES.format(u=self._schema))
-
-        try:
-            await pool.call(make, patient=False)
-        except BaseException:
-            await pool.close()
-            raise
-        return pool
+    async def _make(self, connection: asyncpg.Connection) -> None:
+        if await connection.fetchval("SELECT to_regclass($1)", self.sql.table) is not None:
+            return
+        async with connection.transaction():
+            # Two that make the same table at once would fail, in spite of IF NOT EXISTS.
+            await storage.queue_up(connection, self.address.universe)
+            if await connection.fetchval("SELECT to_regnamespace($1)", self._schema) is None:
+                await connection.execute(f"CREATE SCHEMA {self._schema}")
+            await connection.execute(TABLES.format(u=self._schema))
 
     async def close(self) -> None:
         """Finish what was begun, and close the connections."""

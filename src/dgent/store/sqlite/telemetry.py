@@ -78,6 +78,10 @@ class SQLiteTelemetry(SQLTelemetry):
         """The place as text."""
         return "memory:" if self.path == IN_MEMORY else f"sqlite:///{self.path}"
 
+    async def exists(self) -> bool:
+        """Return whether there may be events here; makes nothing."""
+        return self._file is not None if self.path == IN_MEMORY else os.path.exists(self.path)
+
     # -- events ---------------------------------------------------------------------------
 
     async def append(self, events: Iterable[TelemetryEvent]) -> int:

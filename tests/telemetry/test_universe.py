@@ -1,0 +1,82 @@
+"""The telemetry of a universe: where it is, who may read it, and what forgetting reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.config import settings as config
+from dgent.errors import Denied
+from dgent.store.port.telemetry import Retention, TelemetryEvent
+from dgent.universe.gate import Principal
+from dgent.universe.telemetry import retention_of, telemetry_for_caller, telemetry_of
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+async def test_forgetting_a_record_reaches_its_events(store_path: Path) -> None:
+    """Those of other records stay, and so do those of a record that is only deleted."""
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}") as u:
+        for id in ("a", "b"):
+            await u.put(dgent.Datum(id, data={"n": 1}))
+            await telemetry_of(u).append([TelemetryEvent("read", data={"said": f"of {id}"}, datum_id=id)])
+        await u.delete("b")
+        assert len(await telemetry_of(u).query()) == 2
+        await u.forget("a", "b", only_deleted=True)
+        assert [event.datum_id for event in await telemetry_of(u).query()] == ["a"]
+        await u.forget("a")
+        assert await telemetry_of(u).query() == []
+    left = b"".join(file.read_bytes() for file in store_path.iterdir())
+    assert b"of a" not in left
+
+
+async def test_a_store_without_telemetry_gets_no_file(store_path: Path) -> None:
+    """Forgetting, and asking whether there is any, make nothing."""
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}") as u:
+        await u.put(dgent.Datum("a", data={}))
+        await u.forget("a")
+        assert not await telemetry_of(u).exists()
+    assert _files(store_path) == ["x.db"]
+
+
+async def test_settings_place_it_elsewhere(store_path: Path) -> None:
+    """The table of the settings file is what `open` takes."""
+    user = store_path / "config.toml"
+    user.write_text('[storage.telemetry]\nurl = "sqlite:///events.db"\nkeep_days = 7\nmax_bytes = 0\n')
+    found = config.load(config=user, environment={"HOME": str(store_path)}, cwd=store_path)
+    assert found.warnings == ()
+    url = f"sqlite:///{store_path / 'events.db'}"
+    assert found.storage == {"telemetry": {"url": url, "keep_days": 7, "max_bytes": 0}}
+    assert retention_of(found.storage["telemetry"]) == Retention(7, None)
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}", storage=found.storage) as u:
+        await telemetry_of(u).append([TelemetryEvent("tick")])
+    assert "events.db" in _files(store_path) and "x.db.telemetry.db" not in _files(store_path)
+
+
+def test_a_wrong_setting_is_a_warning(store_path: Path) -> None:
+    """It names the key and not the value; the environment has a name for each key too."""
+    user = store_path / "config.toml"
+    user.write_text('[storage.telemetry]\nkeep_days = "many"\nmood = 1\n[storage]\nother = 2\n')
+    env = {"HOME": str(store_path), "DGENT_STORAGE_TELEMETRY_MAX_BYTES": "500"}
+    found = config.load(config=user, environment=env, cwd=store_path)
+    assert found.storage == {"telemetry": {"max_bytes": 500}}
+    text = "\n".join(found.warnings)
+    assert "storage.telemetry.keep_days" in text and "storage.telemetry.mood" in text and "many" not in text
+    with pytest.raises(dgent.InputError, match="only an editor"):
+        config.write_setting(user, "storage.telemetry.keep_days", "5")
+
+
+async def test_an_agent_reads_its_own_events_only() -> None:
+    """Below full trust the store itself is denied, and verbs show the caller's own."""
+    async with dgent.open("memory:") as u:
+        await telemetry_of(u).append([TelemetryEvent("x", agent=name) for name in ("eve", "ann")])
+        eve = u.acting(Principal("eve", "friend"))
+        with pytest.raises(Denied):
+            telemetry_of(eve)
+        store, own = telemetry_for_caller(eve)
+        assert own == "eve"
+        assert [event.agent for event in await store.query(agent=own)] == ["eve"]
