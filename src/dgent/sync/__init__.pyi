@@ -688,10 +688,14 @@ class Universe:
         """Remove the link from one record to another; False when there was none."""
 
     def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
-        """Erase records for good: rows, history, indexes, free pages, and their telemetry. No undo.
+        """Erase records for good: rows, history, indexes, free pages, telemetry, and blobs only they use.
 
-        With `only_deleted` records that are live at that moment stay.
+        It cannot be undone. With `only_deleted` records that are live at that moment stay.
         """
+
+    @property
+    def blob_folder(self) -> str | None:
+        """The folder of the contents of blobs, which need not exist; None where they are in no folder."""
 
     def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Prune old history: keep so many old versions of each record, or those younger than an age."""
