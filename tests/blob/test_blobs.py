@@ -222,9 +222,12 @@ async def test_a_ref_in_a_record_keeps_a_content(u: dgent.Universe, blobs: BlobS
     assert (await blobs.collect(grace=NOW)).kept == 1
     assert await blobs.get(photo.value.image) == b"pixels"
     assert (await blobs.info(photo.value.image) or info).size == 6
+    guest = open_blobs(u.acting(Principal("guest", "friend")))
+    assert await guest.get(photo.value.image) == b"pixels"
     await u.delete(photo.id)
-    assert await blobs.get(photo.value.image) is None
+    assert await guest.get(photo.value.image) is None  # no record that they may see has it
     assert (await blobs.collect(grace=NOW)).removed == 1
+    assert await blobs.get(photo.value.image) is None
     with pytest.raises(InputError):
         await blobs.get(dgent.Ref("something"))
 

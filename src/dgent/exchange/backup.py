@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -32,7 +33,7 @@ from dgent.blocks.record import (
     RedactionRecord,
     SnapshotRecord,
 )
-from dgent.config.places import DATABASE
+from dgent.config.places import BLOBS, DATABASE
 from dgent.errors import (
     Busy,
     Conflict,
@@ -94,7 +95,9 @@ async def apply_redactions(path: Path, redactions: Redactions) -> int:
 
 
 FORMAT = 1
-TELEMETRY, BLOBS, MANIFEST = "telemetry.db", "blobs", "manifest.json"
+UPLOADS = "tmp"  # in the folder of blobs
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+TELEMETRY, MANIFEST = "telemetry.db", "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 
@@ -219,7 +222,7 @@ class Backup(msgspec.Struct, frozen=True):
     universe_id: str
     files: tuple[str, ...]
     damaged: tuple[str, ...] = ()
-    """The first ids of records that could not be read; the backup holds them unchanged."""
+    """The first ids of records and contents of blobs that are damaged; the backup holds them unchanged."""
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -276,11 +279,12 @@ async def _build(universe: Universe, folder: Path | None, new: Path, progress: P
     """Write all files of a backup into its new folder."""
     upkeep = upkeep_of(universe.backend)
     # The database is read twice: to copy it, and to hash the copy.
-    pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(folder))
-    early = await _in_thread(lambda stopped: _copy_blobs(folder, new, {}, pace, stopped))
+    blobs = _find_blobs(universe, folder)
+    pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(blobs))
+    early = await _in_thread(lambda stopped: _copy_blobs(blobs, new, {}, pace, stopped))
     start = pace.done
     await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
-    made: Manifest = await _in_thread(lambda stopped: _complete(folder, new, early, pace, stopped))
+    made: Manifest = await _in_thread(lambda stopped: _complete(folder, blobs, new, early, pace, stopped))
     pace.end()
     return made
 
@@ -294,20 +298,31 @@ def _check_target(target: Path, folder: Path | None) -> None:
         )
 
 
-def _blob_bytes(folder: Path | None) -> int:
-    if folder is None or not (folder / BLOBS).is_dir():
-        return 0
-    return sum(path.stat().st_size for path in folders.walk_files(folder / BLOBS) if path.exists())
+def _find_blobs(universe: Universe, folder: Path | None) -> Path | None:
+    """Return the folder with the contents of blobs; None where they are in no folder, or there are none."""
+    found = universe.blob_folder
+    path = folder / BLOBS if folder is not None else None if found is None else Path(found)
+    return path if path is not None and path.is_dir() else None
+
+
+def _blob_bytes(blobs: Path | None) -> int:
+    return 0 if blobs is None else sum(path.stat().st_size for path in _blob_files(blobs) if path.exists())
+
+
+def _blob_files(blobs: Path) -> Iterator[Path]:
+    """Yield the files of blobs, without those of uploads that have not ended."""
+    uploads = blobs / UPLOADS
+    return (path for path in folders.walk_files(blobs) if path.parent != uploads)
 
 
 def _copy_blobs(
-    folder: Path | None, new: Path, known: dict[str, BackupFile], pace: ProgressReporter, stopped: Stopped
+    blobs: Path | None, new: Path, known: dict[str, BackupFile], pace: ProgressReporter, stopped: Stopped
 ) -> dict[str, BackupFile]:
     """Copy the blobs that are not in `known`; return all of them."""
     found = dict(known)
-    if folder is not None and (folder / BLOBS).is_dir():
-        for path in folders.walk_files(folder / BLOBS):
-            name = path.relative_to(folder).as_posix()
+    if blobs is not None:
+        for path in _blob_files(blobs):
+            name = (BLOBS / path.relative_to(blobs)).as_posix()
             if name not in found:
                 try:
                     found[name] = BackupFile(name, *folders.copy_file(path, new / name, pace, stopped))
@@ -319,12 +334,19 @@ def _copy_blobs(
 
 
 def _complete(
-    folder: Path | None, new: Path, early: dict[str, BackupFile], pace: ProgressReporter, stopped: Stopped
+    folder: Path | None,
+    blobs: Path | None,
+    new: Path,
+    early: dict[str, BackupFile],
+    pace: ProgressReporter,
+    stopped: Stopped,
 ) -> Manifest:
     """Copy the remaining files and write the manifest."""
     # Blobs are copied before the database, so that none it refers to is deleted first, and once more after
     # it, so that none it refers to is missing.
-    files = _copy_blobs(folder, new, early, pace, stopped)
+    files = _copy_blobs(blobs, new, early, pace, stopped)
+    hashes = ((name.rpartition("/")[2], file.sha256) for name, file in files.items())
+    spoilt = [f"blob:{name}" for name, found in hashes if _HASH.fullmatch(name) and name != found]
     if folder is not None and (folder / TELEMETRY).is_file():
         sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), ProgressReporter(None), stopped)
         sync(str(new / TELEMETRY))
@@ -333,7 +355,7 @@ def _complete(
             files = {name: BackupFile(name, *folders.hash_file(new / name, pace, stopped)), **files}
     # The copy was checked when it was made; what is left is to read its records.
     contents, damaged = sqlite.read_copy(str(new / DATABASE), DAMAGED, stopped)
-    made = make_manifest(contents, tuple(files.values()), damaged)
+    made = make_manifest(contents, tuple(files.values()), (*damaged, *spoilt)[:DAMAGED])
     write_manifest(new / MANIFEST, made)
     folders.sync_folders(new)
     return made

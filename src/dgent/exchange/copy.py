@@ -17,6 +17,7 @@ import msgspec
 
 from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
+from dgent.exchange.contents import check_contents, copy_contents
 from dgent.exchange.snapshot import Snapshot
 from dgent.model import reserved
 from dgent.model.datum import Datum
@@ -26,6 +27,7 @@ from dgent.store.backend import EVERY_ROOM, Change, Commit, Delete, Op, Put
 from dgent.store.upkeep import forgotten_among
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe import feed
+from dgent.universe.blob import drop_unused
 from dgent.universe.contract import Contracts
 from dgent.universe.position import time_of
 from dgent.universe.universe import Universe
@@ -45,7 +47,8 @@ async def sync_forgotten(source: Universe, target: Universe, at_us: int) -> None
         # The copy may have texts of these blocks that its own searches made, with what was redacted.
         blocks = sorted({id.partition("/")[0] for id in gone if "/" in id})
         texts = [text_id(block) for block in blocks if text_id(block) not in gone]
-        await target.backend.forget([*gone, *texts], "system", EVERY_ROOM, at_us=at_us)
+        async with drop_unused(target, gone):
+            await target.backend.forget([*gone, *texts], "system", EVERY_ROOM, at_us=at_us)
     await target.forget()  # finishes an interrupted earlier call
 
 
@@ -313,7 +316,8 @@ class _CopyRun:
         )
         ops = (*ops, Put(mark, self._rev))
         commit = Commit(ops, author=author, note=note, room=EVERY_ROOM, at_us=self._at)
-        done = await self.target.backend.commit(commit, self.target.contracts)
+        async with copy_contents(self.source, self.target, (op.datum for op in ops if isinstance(op, Put))):
+            done = await self.target.backend.commit(commit, self.target.contracts)
         self._rev, self.seq, self._step = done.written[-1].rev, seq, self._step + 1
 
     # -- comparing ------------------------------------------------------------------------
@@ -330,6 +334,7 @@ class _CopyRun:
             pairs = zip(batch, held, strict=True)
             different = [new for new, old in pairs if old is None or _hash_record(new) != _hash_record(old)]
             await self._put_all(different)
+            await check_contents(self.target, batch)
         gone: list[Datum] = []
         async for batch in self._batches(self.target, None):
             theirs.add(batch)

@@ -59,6 +59,10 @@ class Imported(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
+LEFT_OUT = reserved.UNSHARED | {"blob.key"}
+"""Schemas that lines do not hold: what stays in its store, and keys of blobs, whose contents are no lines."""
+
+
 # -- export -------------------------------------------------------------------------------
 
 
@@ -84,7 +88,7 @@ async def export(
     records = 0
     async with aclosing(moment.records(wanted)) as found:
         async for datum in found:
-            if datum.schema in reserved.UNSHARED:
+            if datum.schema in LEFT_OUT:
                 continue
             if datum.problem is not None:
                 raise Corrupt(datum.problem, hint="leave it out by a query, or restore it from a backup")

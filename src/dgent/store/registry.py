@@ -213,7 +213,7 @@ def contents_for(url: str) -> BlobContents:
 
 def contents_beside(backend: Backend) -> BlobContents:
     """Return the place for contents of blobs that belongs to a store."""
-    reached: Any = getattr(backend, "reached", backend)
+    reached: Any = getattr(backend, "reachable_store", backend)
     made: BlobContents | None = getattr(reached, "blobs", None)
     if made is not None:
         return made
@@ -232,7 +232,9 @@ def blob_folder(backend: Backend) -> str | None:
     the file of the database; None for other stores."""
     from dgent.config.places import BLOBS, DATABASE  # loads when it is used
 
-    reached: Any = getattr(backend, "reached", backend)
+    reached: Any = getattr(backend, "reachable_store", backend)
+    if reached is None:
+        return None  # a store that is unavailable
     if reached.name == "jsonl":
         return os.path.join(reached.folder, BLOBS)
     path: str | None = reached.path if reached.name == "sqlite" else None

@@ -32,8 +32,8 @@ async def inspect(universe: Universe, *, deep: bool = False) -> list[Finding]:
     if not found:
         checked = "checked by their hashes" if deep else "there"
         found.append(Finding("ok", "blobs", f"{count} with {size:,} bytes are {checked}"))
-    unused = (await blobs.collect(dry_run=True)).waiting
-    if unused:
+    collected = await blobs.collect(dry_run=True)
+    if unused := collected.waiting + collected.removed:
         noun = "content is" if unused == 1 else "contents are"
         found.append(Finding("note", "blobs", f"{unused} {noun} not used", "`dgent blob gc` removes them"))
     return found

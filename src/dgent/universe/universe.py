@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -43,7 +44,7 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.registry import OpenState, backend_at, backends_at, open_first, open_store
+from dgent.store.registry import OpenState, backend_at, backends_at, blob_folder, open_first, open_store
 from dgent.system.collector import pause
 from dgent.universe import feed, history, relation, search, upgrade, write
 from dgent.universe.check import check_limit, check_query, query_of, schemas_of, seq_of, since_after
@@ -840,13 +841,30 @@ class Universe:
     # -- upkeep ---------------------------------------------------------------------------
 
     async def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
-        """Erase records for good: rows, history, indexes and free pages. It cannot be undone.
+        """Erase records for good: rows, history, indexes, free pages, and blobs that only they refer to.
 
-        With `only_deleted` records that are live at that moment stay.
+        It cannot be undone. With `only_deleted` records that are live at that moment stay.
         """
         await self._ready()
         wanted = [ids.check_id(id) for id in ids_]
-        return await self.backend.forget(wanted, self.author, self._room, only_deleted)
+        async with self._drop_blobs(wanted):
+            return await self.backend.forget(wanted, self.author, self._room, only_deleted)
+
+    def _drop_blobs(self, ids_: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        """Return a context for forgetting records, after which contents that only they used are gone."""
+        if self.blob_folder is not None and not os.path.isdir(self.blob_folder):
+            return nullcontext()  # no blob was ever stored
+        from dgent.universe.blob import drop_unused  # loads when it is used
+
+        return drop_unused(self, ids_)
+
+    @property
+    def blob_folder(self) -> str | None:
+        """The folder of the contents of blobs, which need not exist; None where they are in no folder."""
+        if self._life.blobs is None:
+            return blob_folder(self._unlimited().backend)
+        place: str = self._life.blobs.contents.place
+        return place if os.path.isabs(place) else None
 
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Prune old history: keep so many old versions of each record, or those younger than an age."""

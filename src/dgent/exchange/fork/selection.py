@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from dgent.blocks.record import AGENT, BLOCK, CHECKPOINT, GROUP, MEMBER, ROOM, SCHEMAS, SHARE, VERSION
 from dgent.errors import Corrupt, HistoryGone
+from dgent.exchange.contents import copy_contents
 from dgent.exchange.copy import BATCH
 from dgent.exchange.fork import baseline
 from dgent.exchange.fork.baseline import EVERYTHING, INNER, hash_record
@@ -136,7 +137,8 @@ class Selection:
         return found if found is not None and found.schema == BLOCK.name else None
 
     async def _carry(self, datums: Sequence[Datum]) -> None:
-        await carry(self.target, datums, "fork")
+        async with copy_contents(self.source, self.target, datums):
+            await carry(self.target, datums, "fork")
         self.pace.add(len(datums))
 
 

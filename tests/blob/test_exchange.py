@@ -1,0 +1,144 @@
+"""Blobs in copies, mirrors, backups, forks, exports and what forgets."""
+
+from __future__ import annotations
+
+import os
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.errors import Corrupt
+from dgent.exchange import backup, export
+from dgent.exchange.copy import copy, mirror
+from dgent.store.port.blob import BlobInfo
+from dgent.universe.blob import BlobStore, key_id, open_blobs
+from dgent.universe.room import load_room
+
+
+@dataclass(frozen=True)
+class Photo:
+    image: dgent.Ref[BlobInfo]
+
+
+PHOTO = dgent.Schema("photo", contract=Photo)
+
+
+async def fill(u: dgent.Universe) -> dgent.Crystal[Photo]:
+    """One key, one whose content was collected, and a record with a content that has no key."""
+    u.register(PHOTO)
+    blobs = open_blobs(u)
+    await blobs.put("gone", b"gone")
+    await blobs.delete("gone")
+    await blobs.put("key", b"old")
+    await blobs.collect(grace=timedelta(0))
+    await blobs.put("key", b"new", "text/plain")
+    photo = await u.remember(Photo(dgent.Ref(await blobs.put("photo", b"pixels"))))
+    await blobs.delete("photo")
+    await blobs.collect(grace=timedelta(0))
+    return photo
+
+
+@pytest.mark.parametrize("to", ["sqlite", "memory"])
+async def test_a_copy_has_the_contents_and_forgets_them(u: dgent.Universe, tmp_path: Path, to: str) -> None:
+    photo = await fill(u)
+    target_url = "memory:" if to == "memory" else f"sqlite:///{tmp_path / 'copy.db'}"
+    async with dgent.open(target_url) as target:
+        await copy(u, target)
+        copied = open_blobs(target)
+        # Nobody has declared a schema there yet, and still nothing that is used is garbage.
+        assert (await copied.collect(grace=timedelta(0))).removed == 0
+        info = await copied.info("key")
+        assert info is not None and info.content_type == "text/plain" and await copied.get("key") == b"new"
+        assert await copied.get(photo.value.image) == b"pixels"
+        assert await copied.contents.list() == await open_blobs(u).contents.list()
+        await u.forget(photo.id)
+        await open_blobs(u).forget("key")
+        await copy(u, target)
+        assert await copied.contents.list() == [] == await open_blobs(u).contents.list()
+
+
+async def test_a_mirror_has_each_content_before_its_key(tmp_path: Path) -> None:
+    async with dgent.open("memory:") as u, dgent.open(f"sqlite:///{tmp_path / 'copy.db'}") as target:
+        blobs, copied = open_blobs(u), open_blobs(target)
+        await blobs.put("one", b"1")
+        async with aclosing(mirror(u, target)) as seqs:
+            await anext(seqs)
+            assert await copied.get("one") == b"1"
+            info = await blobs.put("two", b"2")
+            async for seq in seqs:
+                if seq == await u.seq():
+                    break
+            assert await copied.get("two") == b"2" and await copied.info("two") is not None
+            assert info.sha256 in await copied.contents.list()
+
+
+async def test_a_copy_of_a_damaged_store_is_refused(tmp_path: Path) -> None:
+    async with dgent.open(f"sqlite:///{tmp_path / 'store.db'}") as u, dgent.open("memory:") as target:
+        blobs = open_blobs(u)
+        os.unlink(blobs.contents.path_of((await blobs.put("key", b"data")).sha256))  # type: ignore[attr-defined]
+        with pytest.raises(Corrupt, match="'key'"):
+            await copy(u, target)
+
+
+@pytest.mark.parametrize("name", ["membrane.db", "other.db"])
+async def test_a_backup_has_blobs_and_a_restore_brings_them_back(tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    folder = home if name == "membrane.db" else None
+    async with dgent.open(f"sqlite:///{home / name}") as u:
+        photo = await fill(u)
+        blobs = open_blobs(u)
+        assert blobs.contents.place == str(home / ("blobs" if folder else "other.db.blobs"))
+        async with blobs.contents.upload() as upload:
+            await upload.write(bytes(2 << 20))  # an upload under way is no part of it
+            made = await backup.backup(u, folder, tmp_path / "backup")
+        assert len([each for each in made.files if each.startswith("blobs/")]) == 2 and not made.damaged
+        await blobs.forget("key")
+    await backup.restore(tmp_path / "backup", tmp_path / "new")
+    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
+        restored = open_blobs(u)
+        assert await restored.get("key") == b"new" and await restored.get(photo.value.image) == b"pixels"
+    if folder:  # in the place of the store that forgot, it is forgotten again
+        await backup.restore(tmp_path / "backup", home, replace=True)
+        async with dgent.open(f"sqlite:///{home / name}") as u:
+            assert await open_blobs(u).get("key") is None
+            assert await open_blobs(u).contents.list() == [photo.value.image.id.removeprefix("blob:")]
+
+
+async def test_a_backup_says_which_blobs_are_damaged(local: BlobStore, tmp_path: Path) -> None:
+    info = await local.put("key", b"data")
+    Path(local.contents.path_of(info.sha256)).write_bytes(b"what?")  # type: ignore[attr-defined]
+    made = await backup.backup(local._universe._twin(_room=None), None, tmp_path / "backup")
+    assert made.damaged == (info.id,)
+
+
+async def test_an_export_leaves_keys_out(local: BlobStore) -> None:
+    await local.put("key", b"data")
+    lines: list[bytes] = []
+    done = await export.export(local._universe, lines.append)
+    assert done.records == 0 and key_id("key").encode() not in b"".join(lines)
+
+
+async def test_doctor_finds_missing_damaged_and_unused_contents(local: BlobStore) -> None:
+    room, u = load_room("blobs"), local._universe._twin(_room=None)
+    for key in ("missing", "damaged", "unused", "right"):
+        info = await local.put(key, key.encode())
+        path = Path(local.contents.path_of(info.sha256))  # type: ignore[attr-defined]
+        if key == "missing":
+            path.unlink()
+        elif key == "damaged":
+            path.write_bytes(b"damageD")
+    await local.delete("unused")
+    first, unused = await room.inspect(u)
+    assert (first.level, unused.level) == ("problem", "note") and "'missing'" in first.message
+    assert "'damaged'" not in first.message and "1 content is not used" in unused.message
+    first, _ = await room.inspect(u, deep=True)
+    assert "'missing'" in first.message and "'damaged'" in first.message
+    for key in ("missing", "damaged"):
+        await local.put(key, key.encode())
+    await local.collect(grace=timedelta(0))
+    assert [each.level for each in await room.inspect(u, deep=True)] == ["ok"]
