@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -81,10 +82,10 @@ async def put_back(source: str, folder: str) -> None:
 async def fork_inside(folder: str, target: str) -> None:
     """Fork while a backup reads the store on another thread; say what the child may do with the store."""
     codes: list[int] = []
-    blobs = sum(path.stat().st_size for path in Path(folder, "blobs").rglob("*") if path.is_file())
+    shutil.rmtree(Path(folder, "blobs"))  # they would be read first, and progress is about the store then
 
     def fork(done: int, total: int | None) -> None:
-        if not codes and done > blobs:  # they are read before the store
+        if not codes and done:
             child = os.fork()
             if not child:
                 try:
