@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import dgent
+from dgent.store.port.telemetry import TelemetryEvent
+from dgent.universe.telemetry import telemetry_of
 
 
 def url(folder: Path) -> str:
@@ -23,8 +25,7 @@ async def make(folder: Path, records: int = 50) -> None:
             [dgent.Datum(id=f"n{i}", data={"n": i}, content=bytes([i % 256])) for i in range(records)]
         )
         await u.put(dgent.Datum(id="n0", data={"n": "changed"}, tags=frozenset({"t"})))
-    async with dgent.open(f"sqlite:///{folder / 'telemetry.db'}") as u:
-        await u.put(dgent.Datum(id="span"))
+        await telemetry_of(u).append([TelemetryEvent("span", id="span", datum_id="n1")])
 
 
 async def everything(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from dgent.exchange import folders
 from dgent.exchange.backup import Backup, Manifest, _sum, backup, inspect_backup, restore
 from dgent.store.sqlite import shared
 from dgent.store.upkeep import upkeep_of
+from dgent.universe.telemetry import telemetry_of
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -63,8 +64,8 @@ async def test_holds_everything(folder: Path, tmp_path: Path) -> None:
     assert await everything(tmp_path / "new") == await everything(folder)
     for name in ("blobs/ab/abcd", "blobs/empty"):
         assert (tmp_path / "new" / name).read_bytes() == (folder / name).read_bytes()
-    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'telemetry.db'}") as u:
-        assert await u.exists("span")
+    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
+        assert [event.id for event in await telemetry_of(u).query()] == ["span"]
     check_store(str(tmp_path / "new" / "membrane.db"))
 
 

@@ -19,6 +19,7 @@ import dgent
 from dgent.errors import Busy, Conflict, Corrupt, InputError
 from dgent.exchange import folders
 from dgent.exchange.backup import backup, check_not_in_use, inspect_backup, restore
+from dgent.store.registry import telemetry_for
 from tests.exchange import worker
 from tests.exchange.constellation import everything, make, url
 from tests.fault.check import check_store
@@ -109,9 +110,11 @@ async def test_an_idle_process_has_it_open(folder: Path, tmp_path: Path) -> None
 
 
 async def test_telemetry_in_use(folder: Path, tmp_path: Path) -> None:
-    async with dgent.open(f"sqlite:///{folder / 'telemetry.db'}"):
-        with pytest.raises(Busy):
-            await restore(tmp_path / "b", folder, replace=True)
+    events = telemetry_for(f"sqlite:///{folder / 'telemetry.db'}")
+    assert await events.count() == 1
+    with pytest.raises(Busy):
+        await restore(tmp_path / "b", folder, replace=True)
+    await events.close()
 
 
 async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -843,7 +843,7 @@ class Universe:
     # -- upkeep ---------------------------------------------------------------------------
 
     async def forget(self, *ids_: str, only_deleted: bool = False) -> Forgotten:
-        """Erase records for good: rows, history, indexes, free pages, their telemetry and blobs only they use.
+        """Erase records for good: rows, history, indexes, free pages, telemetry, and blobs only they use.
 
         It cannot be undone. With `only_deleted` records that are live at that moment stay.
         """
