@@ -25,7 +25,7 @@ async def make(folder: Path, records: int = 50) -> None:
             [dgent.Datum(id=f"n{i}", data={"n": i}, content=bytes([i % 256])) for i in range(records)]
         )
         await u.put(dgent.Datum(id="n0", data={"n": "changed"}, tags=frozenset({"t"})))
-        await telemetry_of(u).append([TelemetryEvent("span", span_id="s")])
+        await telemetry_of(u).append([TelemetryEvent("span", id="span", datum_id="n1")])
 
 
 async def everything(folder: Path) -> dict[str, Any]:

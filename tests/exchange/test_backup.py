@@ -64,8 +64,8 @@ async def test_holds_everything(folder: Path, tmp_path: Path) -> None:
     assert await everything(tmp_path / "new") == await everything(folder)
     for name in ("blobs/ab/abcd", "blobs/empty"):
         assert (tmp_path / "new" / name).read_bytes() == (folder / name).read_bytes()
-    async with dgent.open(url(tmp_path / "new")) as u:
-        assert [event.span_id for event in await telemetry_of(u).query()] == ["s"]
+    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
+        assert [event.id for event in await telemetry_of(u).query()] == ["span"]
     check_store(str(tmp_path / "new" / "membrane.db"))
 
 

@@ -110,12 +110,11 @@ async def test_an_idle_process_has_it_open(folder: Path, tmp_path: Path) -> None
 
 
 async def test_telemetry_in_use(folder: Path, tmp_path: Path) -> None:
-    held = telemetry_for(f"sqlite:///{folder / 'telemetry.db'}")
-    assert await held.count() == 1
+    events = telemetry_for(f"sqlite:///{folder / 'telemetry.db'}")
+    assert await events.count() == 1
     with pytest.raises(Busy):
         await restore(tmp_path / "b", folder, replace=True)
-    await held.close()
-    await restore(tmp_path / "b", folder, replace=True)
+    await events.close()
 
 
 async def test_others_wait_while_it_trades_places(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

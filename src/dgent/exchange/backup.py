@@ -44,6 +44,9 @@ from dgent.errors import (
     NotFound,
 )
 from dgent.exchange import folders
+from dgent.exchange.telemetry import find_telemetry, send_events
+from dgent.store.port.telemetry import Retention
+from dgent.store.registry import telemetry_for
 from dgent.store.sqlite import upkeep as sqlite
 from dgent.store.sqlite.upkeep import Forgotten, Held
 from dgent.store.upkeep import Contents, upkeep_of
@@ -282,11 +285,24 @@ async def _build(universe: Universe, folder: Path | None, new: Path, progress: P
     blobs = _find_blobs(universe, folder)
     pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(blobs))
     early = await _in_thread(lambda stopped: _copy_blobs(blobs, new, {}, pace, stopped))
+    await _copy_events(universe, folder, new)
     start = pace.done
     await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
     made: Manifest = await _in_thread(lambda stopped: _complete(folder, blobs, new, early, pace, stopped))
     pace.end()
     return made
+
+
+async def _copy_events(universe: Universe, folder: Path | None, new: Path) -> None:
+    """Write telemetry that is not in the folder, in Postgres or beside a file, as a file of the backup."""
+    events = None if folder is not None and (folder / TELEMETRY).is_file() else await find_telemetry(universe)
+    if events is not None:
+        made = telemetry_for(f"sqlite:///{new / TELEMETRY}", Retention(None, None))
+        try:
+            await send_events(events, made)
+        finally:
+            await made.close()
+        sync(str(new / TELEMETRY))
 
 
 def _check_target(target: Path, folder: Path | None) -> None:

@@ -7,18 +7,20 @@ resumes there and repeats nothing. At the end both are compared, record by recor
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
 from dgent import clock, codec
-from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, Unavailable, Unsupported
+from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, StorageError, Unavailable, Unsupported
 from dgent.exchange.contents import check_contents, copy_contents
 from dgent.exchange.snapshot import Snapshot
+from dgent.exchange.telemetry import copy_events
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -30,6 +32,7 @@ from dgent.universe import feed
 from dgent.universe.blob import drop_unused
 from dgent.universe.contract import Contracts
 from dgent.universe.position import time_of
+from dgent.universe.telemetry import forget_events
 from dgent.universe.universe import Universe
 
 
@@ -49,6 +52,7 @@ async def sync_forgotten(source: Universe, target: Universe, at_us: int) -> None
         texts = [text_id(block) for block in blocks if text_id(block) not in gone]
         async with drop_unused(target, gone):
             await target.backend.forget([*gone, *texts], "system", EVERY_ROOM, at_us=at_us)
+        await forget_events(target, gone)
     await target.forget()  # finishes an interrupted earlier call
 
 
@@ -93,6 +97,7 @@ async def _iterate_ids(target: Universe) -> AsyncIterator[dict[str, str | None]]
 
 
 BATCH = 500
+EVENTS_S = 0.5  # how often a mirror looks for new telemetry
 ATTEMPTS = 8  # at comparing both
 OWN = "copied, beside what the log shows"  # the note of commits that the source does not have
 _EVERYTHING = Query(limit=None, descending=False)
@@ -142,6 +147,7 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
             # A record without history changed while it was read: the next attempt reads it as of then.
             if attempt == ATTEMPTS - 1:
                 raise
+    await run.copy_events()
     pace.end()
     return Copied(seq, run.commits, records, sha256)
 
@@ -162,8 +168,19 @@ async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
     done = await copy(source, target)
     yield done.seq
     run = await _CopyRun.begin(source, target)
+    events = asyncio.create_task(run.follow_events())
+    try:
+        async for seq in _follow(source, run, done.seq):
+            yield seq
+    finally:
+        events.cancel()
+        await asyncio.gather(events, return_exceptions=True)
+
+
+async def _follow(source: Universe, run: _CopyRun, since: int) -> AsyncIterator[int]:
+    """Replay each commit of the source as it is made; yield its seq."""
     # As stored, not as values of the schemas that this program has registered.
-    async with aclosing(feed.watch(source.backend, Contracts(), done.seq, None)) as changes:
+    async with aclosing(feed.watch(source.backend, Contracts(), since, None)) as changes:
         async for change in changes:
             if change.seq is None:
                 continue  # pending, or only a notice; it gets a seq when it is committed
@@ -185,6 +202,7 @@ class _CopyRun:
         self._follows_forgets = mark is None or bool(mark.data.get("forgets"))
         self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
         self.commits = 0  # that were replayed
+        self._events = 0 if mark is None else int(mark.data.get("events", 0))  # how far telemetry is copied
 
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _CopyRun:
@@ -295,10 +313,30 @@ class _CopyRun:
         await sync_forgotten(self.source, self.target, at_us)
         self._forgot = until
 
+    async def copy_events(self) -> None:
+        """Copy the telemetry that is new."""
+        after = await copy_events(self.source, self.target, self._events)
+        if after != self._events:
+            self._events = after
+            await self._commit([], "system", OWN, self.seq, self._time, moves=True)
+
+    async def follow_events(self) -> None:
+        """Copy telemetry as it arrives; the next commit, or the next copy, notes how far it is."""
+        while True:
+            await asyncio.sleep(EVENTS_S)
+            with suppress(StorageError):  # the commits that are copied beside it say what is wrong
+                self._events = await copy_events(self.source, self.target, self._events)
+
     async def _commit(
-        self, ops: Sequence[Op], author: str, note: str | None, seq: int, time: str = ""
+        self,
+        ops: Sequence[Op],
+        author: str,
+        note: str | None,
+        seq: int,
+        time: str = "",
+        moves: bool = False,
     ) -> None:
-        if seq == self.seq and not ops:
+        if seq == self.seq and not ops and not moves:
             return
         self._time = time or (self._time if seq == self.seq else "")
         mark = Datum(
@@ -309,6 +347,7 @@ class _CopyRun:
                 "step": self._step + 1,
                 "forgets": True,
                 "at": self._time,
+                "events": self._events,
             },
             author="system",
             schema=MARK.name,

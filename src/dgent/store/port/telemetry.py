@@ -187,8 +187,8 @@ class ITelemetryStore(Protocol):
         """Return the size and the age of the store."""
         ...
 
-    async def check(self) -> list[str]:
-        """Read everything, and return what is wrong with it."""
+    async def check(self, deep: bool = True) -> list[str]:
+        """Return what is wrong with the store; `deep` reads every event."""
         ...
 
     async def close(self) -> None:

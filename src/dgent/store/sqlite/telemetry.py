@@ -108,11 +108,11 @@ class SQLiteTelemetry(SQLTelemetry):
 
         return await self._read(look)
 
-    async def check(self) -> list[str]:
-        """Read everything, and return what is wrong with it."""
+    async def check(self, deep: bool = True) -> list[str]:
+        """Return what is wrong with the store; `deep` reads every event."""
         try:
-            return await self._read(_check)
-        except Corrupt as error:
+            return await self._read(_check if deep else _check_pages)
+        except (Corrupt, FormatTooNew) as error:
             return [error.message]
 
     # -- retention ------------------------------------------------------------------------
@@ -425,9 +425,12 @@ def _scrub(connection: apsw.Connection) -> None:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
+def _check_pages(connection: apsw.Connection) -> list[str]:
+    return [str(row[0]) for row in _all(connection, "PRAGMA quick_check(10)") if row[0] != "ok"]
+
+
 def _check(connection: apsw.Connection) -> list[str]:
-    wrong = [str(row[0]) for row in _all(connection, "PRAGMA quick_check(10)") if row[0] != "ok"]
-    after = 0
+    wrong, after = _check_pages(connection), 0
     while not wrong and (rows := _all(connection, _SQL.page, (after, 1000))):
         for row in rows:
             try:
