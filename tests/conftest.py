@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import engine
 
 from dgent.store.sqlite import kernel
 from tests.postgres.server import NoServer
@@ -33,6 +34,8 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("dgent"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dgent")
 
+# A time-out breaks into the search for a smaller failure, and what it breaks into may then hang for good.
+engine.MAX_SHRINKING_SECONDS = 60
 
 # Collecting makes thousands of tests and drops nothing: a search for garbage would find none.
 gc.disable()
