@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import engine
 
 from dgent.store.sqlite import kernel
 from tests.postgres.server import NoServer
@@ -33,6 +34,8 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("dgent"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dgent")
 
+# A time-out breaks into the search for a smaller failure, and what it breaks into may then hang for good.
+engine.MAX_SHRINKING_SECONDS = 60
 
 # Collecting makes thousands of tests and drops nothing: a search for garbage would find none.
 gc.disable()
@@ -54,6 +57,7 @@ def pytest_collection_finish() -> None:
     """Spare every later search for garbage the thousands of tests, which stay to the end."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000, 20, 50)  # as often as usual, the searches would take three times as long
     gc.enable()
 
 

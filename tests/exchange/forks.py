@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import dgent
 from dgent.blocks import Library
+from dgent.store.registry import ENGINES
 from tests.contract.columns import SETTINGS
+from tests.soak import SOAK
 
 
 class Pair(NamedTuple):
@@ -25,6 +27,13 @@ class Pair(NamedTuple):
     @property
     def there(self) -> Library:
         return Library(self.target, "scout")
+
+
+def pairs(*steps: int) -> list[tuple[str, str]]:
+    """Return pairs of engines whose places differ by these steps; in a long look all there are."""
+    names = [engine.name for engine in ENGINES]
+    wanted = range(len(names)) if SOAK > 1 else steps
+    return [(name, names[(place + step) % len(names)]) for place, name in enumerate(names) for step in wanted]
 
 
 @asynccontextmanager

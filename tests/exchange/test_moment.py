@@ -21,7 +21,7 @@ from dgent.store.backend import Commit, Declaration, Delete, Op, Put
 from tests.contract.columns import READING, Column
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
-TICKS, NOTES = 300, 300
+TICKS, NOTES = 150, 150
 
 
 def tick(n: int, count: int, day: int | None = None) -> dgent.Datum:
@@ -93,7 +93,7 @@ async def exported(u: dgent.Universe, path: Path, query: dgent.Query | None) -> 
 async def test_every_record_once_while_somebody_writes(
     u: dgent.Universe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: dgent.Query | None
 ) -> None:
-    monkeypatch.setattr("dgent.exchange.snapshot.PAGE", 50)
+    monkeypatch.setattr("dgent.exchange.snapshot.PAGE", 25)
     async with writing(u, 7):
         for _ in range(20):
             done, found = await exported(u, tmp_path / "x", query)

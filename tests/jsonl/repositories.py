@@ -16,6 +16,10 @@ ENV = {
     "GIT_COMMITTER_EMAIL": "ann@example.org",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
+    # Else every commit and every merge starts one more git, to see whether there is something to tidy up.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "maintenance.auto",
+    "GIT_CONFIG_VALUE_0": "false",
 }
 
 

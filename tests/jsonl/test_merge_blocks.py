@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import dgent
@@ -185,6 +185,7 @@ async def _run(first: Steps, left: Steps, right: Steps, later: list[int]) -> Con
 @settings(max_examples=times(4))
 @example([], [A, A], [A], [0])
 @example([], [A], [A, A, A, ("fold", 0), A, A], [0])
+@example([A, ("undo", 0)], [("redo", 0)], [("redo", 0)], [])
 @given(_kept, _kept, _kept, _places)
 def test_no_edit_is_lost(first: Steps, left: Steps, right: Steps, later: list[int]) -> None:
     with patch.object(log, "PACK_SIZE", 4), patch.object(log, "KEEP", 2):
@@ -220,8 +221,10 @@ async def _run_twice(first: Steps, left: Steps, right: Steps, later: Steps, plac
         mine = await _edit(two, "right", right, was)
         known = _copy(two, base.parent / "known")
         _merge(_copy(base, base.parent / "b1"), one, two)
-        text = (await _contents(one)).texts[-1]
-        merged = Copy({line: mine.there.get(line, (line, "left")) for line in _lines(text)}, mine.redacted)
+        found = _lines((await _contents(one)).texts[-1])
+        # Both redid the same: a Copy cannot say that a line is there twice. test_no_edit_is_lost has it.
+        assume(len(found) == len(set(found)))
+        merged = Copy({line: mine.there.get(line, (line, "left")) for line in found}, mine.redacted)
         after = [("append", 0), *(("redact", place) for place in places)]
         merged = await _edit(one, "after", after, merged)
         _check_erased(await _contents(one), merged.redacted, one)

@@ -50,10 +50,10 @@ def test_the_wheel_has_everything(wheel: Path) -> None:
 
 
 def test_the_wheel_installs_and_works_without_a_network(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     offline = ("--no-index", "--no-deps", "--disable-pip-version-check", "-qq")
-    run(python, "-m", "pip", "install", *offline, wheel, cwd=tmp_path)
+    run(sys.executable, "-m", "pip", "--python", python, "install", *offline, wheel, cwd=tmp_path)
     # The libraries it needs are those of these tests, behind its own: a path file brings no dgent with it.
     place = run(
         python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])", cwd=tmp_path

@@ -146,10 +146,14 @@ def expected_ids(records: Sequence[Datum], query: Query, view: View = STORED) ->
     return [id for *_, id in matching[query.offset : end]]
 
 
-async def check_queries(store: Backend, records: Sequence[Datum], queries: Iterable[Query]) -> None:
+def expect_all(records: Sequence[Datum], queries: Iterable[Query]) -> list[tuple[Query, list[str]]]:
+    """Return each query with all ids that it must give on all of its pages."""
+    return [(query, expected_ids(records, query.replace(limit=None, offset=0))) for query in queries]
+
+
+async def check_queries(store: Backend, expected: Iterable[tuple[Query, list[str]]]) -> None:
     """Compare the store's results and counts with the expected ones, at once and page by page."""
-    for place, query in enumerate(queries):
-        everything = expected_ids(records, query.replace(limit=None, offset=0))
+    for place, (query, everything) in enumerate(expected):
         end = None if query.limit is None else query.offset + query.limit
         assert await find_ids(store, query) == everything[query.offset : end], query
         assert await store.count(query, STORED) == len(everything), query

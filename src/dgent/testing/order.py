@@ -18,6 +18,7 @@ from dgent.testing.contract import (
     Factory,
     check_queries,
     delete,
+    expect_all,
     expect_error,
     expected_ids,
     find_ids,
@@ -79,7 +80,7 @@ class OrderContract(Contract):
                 Query(order_by="v", descending=down, since=DAY + timedelta(days=20)),
                 Query(order_by="v", descending=down, any_tags=frozenset({"even", "odd"})),
             ]
-        await check_queries(store, records, queries)
+        await check_queries(store, expect_all(records, queries))
 
     @pytest.mark.parametrize("by", ["created_at", "v"])
     @pytest.mark.parametrize("descending", [True, False], ids=["down", "up"])
