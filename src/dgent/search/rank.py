@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, islice, repeat, takewhile
 from operator import add, eq
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from dgent.search.score import idf, saturate
 _SLACK = 1 + 1e-9  # parts that are added in another order may differ in their last bits
 _RARE = 16
 _LEVELS = 8
+_MANY_SEEDS = 500
 _SPARSE = 8
 _LANE = 8  # bytes of a signature that are made at once
 
@@ -54,10 +55,15 @@ class _Word(NamedTuple):
         return sum(len(some.keys) for some in self.found)
 
     @property
+    def keys(self) -> Iterator[int]:
+        """The records that have it."""
+        return chain.from_iterable(some.keys for some in self.found)
+
+    @property
     def fitting(self) -> Iterator[int]:
         """The records in which it has its neighbours."""
         if not self.near:
-            return chain.from_iterable(some.keys for some in self.found)
+            return self.keys
         having = _having(self.near)
         return chain.from_iterable(compress(some.keys, some.near.translate(having)) for some in self.found)
 
@@ -97,19 +103,31 @@ class Ranking:
             return self._choose_all(self._candidates, few)[0]
         if len(words) == 1:
             return self._choose_single(words[0], few)[0]
-        best, least = self._find_by_rarest(words, few)
-        if least > _SLACK * sum(word.most for word in words[1:]):
-            return best
+        found: dict[int, int] = {}
+        least = 0.0  # the score that others must reach
+        for place, word in enumerate(words):
+            rest = words[place:]
+            if least > _SLACK * _sum_most(rest):
+                break
+            if word.records > sum(each.records for each in rest) / _RARE:
+                return self._find_among_many(rest, few, found, least)
+            # Those of a rare word at once: what they score often spares looking at all others.
+            found |= _complete(set(word.keys).difference(found), rest)
+            _, least = self._choose_all(found, few)
+        return self._choose_all(found, few)[0]
+
+    def _find_among_many(
+        self, words: Sequence[_Word], few: int, found: dict[int, int], least: float
+    ) -> list[Ranked]:
+        """Return the best records, given the signatures of all that have other words, and what they score."""
         levels = _find_levels(words)
         if not least:
-            several: Set[int] = set()
-            for level in reversed(levels):
-                several = set(level)
-                if len(several) >= few:
-                    break
-            _, least = self._choose_all(_complete(several, words), few)
+            _, least = self._choose_all(found | _complete(_choose_seeds(words, levels, few), words), few)
         fewest = max(_count_needed(words, least), 2)
-        found = _complete(set(levels[fewest - 2]), words) if fewest - 2 < len(levels) else {}
+        if fewest - 2 < len(levels):
+            able = set(levels[fewest - 2])
+            able.intersection_update(_find_essential(words, least))
+            found |= _complete(able.difference(found), words)
         for word in words:
             if word.most * _SLACK >= least:
                 for ranked in self._choose_single(word, few)[0]:
@@ -124,13 +142,6 @@ class Ranking:
         for word in others:
             having.intersection_update(word.fitting)
         return _complete(having, self._words.values())
-
-    def _find_by_rarest(self, words: Sequence[_Word], few: int) -> tuple[list[Ranked], float]:
-        """Return the best records that have the first word, if few have it; and the score of the last one."""
-        if words[0].records > sum(word.records for word in words) / _RARE:
-            return [], 0.0
-        having = set(chain.from_iterable(some.keys for some in words[0].found))
-        return self._choose_all(_complete(having, words), few)
 
     def find_signatures(self, record_keys: Set[int]) -> dict[int, int]:
         """Return the signatures of those records that have some of the words."""
@@ -251,6 +262,32 @@ def _find_levels(words: Sequence[_Word]) -> list[list[int]]:
         every = [*compress(every, map(eq, every, islice(every, 1, None)))]
         levels.append(every)
     return levels
+
+
+def _choose_seeds(words: Sequence[_Word], levels: Sequence[Sequence[int]], few: int) -> Set[int]:
+    """Return some records that score high: those with the most words, or with those that give most."""
+    several: set[int] = set()
+    for level in reversed(levels):
+        several = set(level)
+        if len(several) >= few:
+            break
+    for place in range(1, len(words)):
+        if len(several) < _MANY_SEEDS:
+            break
+        chosen = several.intersection(chain.from_iterable(word.keys for word in words[:place]))
+        if len(chosen) >= few:
+            return chosen
+    return several
+
+
+def _find_essential(words: Sequence[_Word], least: float) -> Iterator[int]:
+    """Return the records that have one of the words without which no record reaches a score."""
+    needed = takewhile(lambda place: _sum_most(words[place:]) * _SLACK >= least, range(len(words)))
+    return chain.from_iterable(words[place].keys for place in needed)
+
+
+def _sum_most(words: Iterable[_Word]) -> float:
+    return sum(word.most for word in words)
 
 
 def _count_needed(words: Iterable[_Word], least: float) -> int:
