@@ -67,6 +67,18 @@ class _Word(NamedTuple):
         having = _having(self.near)
         return chain.from_iterable(compress(some.keys, some.near.translate(having)) for some in self.found)
 
+    def find_fitting(self, record_keys: set[int]) -> set[int]:
+        """Return those of some records in which it has its neighbours."""
+        if len(record_keys) * _SPARSE >= self.records:
+            return record_keys.intersection(self.fitting)
+        near, in_order = self.near, sorted(record_keys)
+        return {
+            key
+            for some in self.found
+            for key, at in zip(in_order, map(bisect_left, repeat(some.keys), in_order), strict=True)
+            if at < len(some.keys) and some.keys[at] == key and some.near[at] & near == near
+        }
+
 
 class _Group(NamedTuple):
     """Records with one signature: their number, and the keys and lengths among which they are.
@@ -162,7 +174,7 @@ class Ranking:
         rarest, *others = sorted(self._required, key=lambda word: word.records)
         having = set(rarest.fitting)
         for word in others:
-            having.intersection_update(word.fitting)
+            having = word.find_fitting(having)
         return _complete(having, self._words.values())
 
     def find_signatures(self, record_keys: Set[int]) -> dict[int, int]:

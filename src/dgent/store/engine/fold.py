@@ -189,9 +189,7 @@ def write_run(
     kernel.put_text_docs(docs)
     # Not that of an index that had the same number before.
     erased = stats.erased or randbits(48)
-    _write_stats(
-        kernel, index, stats._replace(records=count, size=size, last_run=number, erased=erased)
-    )
+    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number, erased=erased))
     kernel.remove_entries(made.entries)
     prepared.runs[made.raw] = made.run
 

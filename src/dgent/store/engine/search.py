@@ -246,6 +246,7 @@ def _sum_up(found: Iterable[Postings]) -> Postings:
     sums: dict[int, int] = {}  # the length byte, and the count above it
     for keys, counts, sizes, _ in found:
         # A record that comes twice finds its first count: each is stored before the next is read.
+        keys = [*keys]
         before = map(sums.get, keys, sizes)
         sums.update(zip(keys, map(add, before, map(_SHIFTED.__getitem__, counts)), strict=True))
     in_order = sorted(sums)

@@ -6,7 +6,6 @@ each posting seven bytes are kept, and of all at most MOST_POSTINGS, those that 
 
 from __future__ import annotations
 
-from array import array
 from typing import NamedTuple
 
 from dgent.search.postings import Postings
@@ -23,10 +22,7 @@ Version = tuple[int, int, str, int]
 
 class _Kept(NamedTuple):
     version: Version
-    keys: array[int]
-    counts: bytes
-    sizes: bytes
-    near: bytes
+    postings: Postings
 
 
 def version_of(stats: TextStats) -> Version:
@@ -59,22 +55,16 @@ class PageCache:
             found = self._older.get(asked)
             if found is not None and found.version == version:
                 self._keep(asked, found)
-        if found is None or found.version != version:
-            return None
-        return Postings(found.keys.tolist(), found.counts, found.sizes, found.near)
+        return None if found is None or found.version != version else found.postings
 
     def add(self, asked: Word, version: Version, found: Postings) -> None:
         """Keep the postings of some words, as long as there is room."""
-        if len(found.keys) > self._most // 2:
-            return
-        try:
-            keys = array("I", found.keys)
-        except OverflowError:
-            keys = array("Q", found.keys)
-        self._keep(asked, _Kept(version, keys, found.counts, found.sizes, found.near))
+        if len(found.counts) < self._most // 2:
+            self._keep(asked, _Kept(version, found))
 
     def _keep(self, asked: Word, found: _Kept) -> None:
-        self._count += len(found.counts) + 1
+        taken = len(found.postings.counts) + 1
+        self._count += taken
         if self._count > self._most // 2:
-            self._older, self._recent, self._count = self._recent, {}, len(found.counts) + 1
+            self._older, self._recent, self._count = self._recent, {}, taken
         self._recent[asked] = found
