@@ -103,10 +103,10 @@ def test_pages_are_read_in_one_go(first: int) -> None:
     packed = [pack(page) for page in pages]
     assert [unpack(*each) for each in packed] == pages
     together = unpack_all(packed)
-    assert together.keys == [key for page in pages for key in page.keys]
+    assert [*together.keys] == [key for page in pages for key in page.keys]
     assert together.counts == b"\1" + b"\17" * 41 + b"\20" * 160
     assert (together.sizes, together.near) == (b"\7" * 202, b"\5" * 202)
-    assert unpack_all([]) == Postings([], b"", b"", b"")
+    assert [*map(len, unpack_all([]))] == [0, 0, 0, 0]
     for page, (at, raw) in zip(pages, packed, strict=True):
         around = range(first - 3, first + 700)
         assert [key for key in around if may_have(at, raw, key)] == page.keys

@@ -48,7 +48,7 @@ class Postings(NamedTuple):
     `near` has the neighbours of the word in each record, as `words.find_near` says.
     """
 
-    keys: list[int]
+    keys: Sequence[int]
     counts: bytes
     sizes: bytes
     near: bytes
@@ -185,12 +185,13 @@ def _read_lanes(raw: bytes, width: int, count: int, start: int) -> bytearray:
 
 def unpack(first: int, raw: bytes) -> Postings:
     """Return the page of some bytes."""
-    return unpack_all(((first, raw),))
+    found = unpack_all(((first, raw),))
+    return found._replace(keys=[*found.keys])
 
 
 def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
-    """Return what is in some pages, given the first key and the bytes of each."""
-    found: list[int] = []
+    """Return what is in some pages, given the first key and the bytes of each; the keys are in an array."""
+    found: array[int] | None = None  # of eight bytes each, if there are keys that need them
     keys: list[bytes] = []
     counts: list[bytes] = []
     sizes: list[bytes] = []
@@ -203,23 +204,27 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
             together = int.from_bytes(lanes, "little") + first * _repeat(count)
             keys.append(together.to_bytes(len(lanes), "little"))
         else:
-            found += _integers(keys)
-            found += [first + offset for offset in _integers([lanes])]
+            found = found or array("Q")
+            found.extend(_integers(keys).tolist())
+            found.extend(first + offset for offset in _integers([lanes]))
             keys = []
         at = start + width * count
         sizes.append(raw[at : at + count])
         near.append(raw[at + count : at + 2 * count])
         counts.append(raw[at + 2 * count :] if wide else _widen(raw[at + 2 * count :], count))
-    found += _integers(keys)
+    if found is None:
+        found = _integers(keys)
+    else:
+        found.extend(_integers(keys).tolist())
     return Postings(found, b"".join(counts), b"".join(sizes), b"".join(near))
 
 
-def _integers(raw: Iterable[bytes | bytearray]) -> list[int]:
+def _integers(raw: Iterable[bytes | bytearray]) -> array[int]:
     found = array("I")
     found.frombytes(b"".join(raw))
     if _SWAPPED:
         found.byteswap()
-    return found.tolist()
+    return found
 
 
 @lru_cache(maxsize=PAGE // 3)

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, groupby, islice, repeat, takewhile
 from operator import add, eq
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from dgent.search.score import idf, saturate
 _SLACK = 1 + 1e-9  # parts that are added in another order may differ in their last bits
 _RARE = 16
 _LEVELS = 8
+_MANY_SEEDS = 500
 _SPARSE = 8
 _LANE = 8  # bytes of a signature that are made at once
 
@@ -54,12 +55,49 @@ class _Word(NamedTuple):
         return sum(len(some.keys) for some in self.found)
 
     @property
+    def keys(self) -> Iterator[int]:
+        """The records that have it."""
+        return chain.from_iterable(some.keys for some in self.found)
+
+    @property
     def fitting(self) -> Iterator[int]:
         """The records in which it has its neighbours."""
         if not self.near:
-            return chain.from_iterable(some.keys for some in self.found)
+            return self.keys
         having = _having(self.near)
         return chain.from_iterable(compress(some.keys, some.near.translate(having)) for some in self.found)
+
+    def find_fitting(self, record_keys: set[int]) -> set[int]:
+        """Return those of some records in which it has its neighbours."""
+        if len(record_keys) * _SPARSE >= self.records:
+            return record_keys.intersection(self.fitting)
+        near, in_order = self.near, sorted(record_keys)
+        return {
+            key
+            for some in self.found
+            for key, at in zip(in_order, map(bisect_left, repeat(some.keys), in_order), strict=True)
+            if at < len(some.keys) and some.keys[at] == key and some.near[at] & near == near
+        }
+
+
+class _Group(NamedTuple):
+    """Records with one signature: their number, and the keys and lengths among which they are.
+
+    The lengths of other records are 0.
+    """
+
+    score: float
+    signature: int
+    records: int
+    keys: Sequence[int]
+    sizes: bytes
+
+    def find(self, few: int) -> Iterator[Ranked]:
+        """Yield the newest ones, so many."""
+        size, at = self.signature & 255, len(self.sizes)
+        for _ in range(min(few, self.records)):
+            at = self.sizes.rindex(size, 0, at)
+            yield Ranked(self.score, self.keys[at], self.signature)
 
 
 class Ranking:
@@ -82,6 +120,7 @@ class Ranking:
             name: self._weigh(place, [some for some in postings if some.keys], total, required.get(name, 0))
             for place, (name, postings) in enumerate(found.items())
         }
+        self._rarities = [word.rarity for word in self._words.values()]
         self._required = [self._words[name] for name in required]
         self._scores: dict[int, float | None] = {}  # of signatures; None for those that lack a required word
 
@@ -96,23 +135,36 @@ class Ranking:
         if self._required:
             return self._choose_all(self._candidates, few)[0]
         if len(words) == 1:
-            return self._choose_single(words[0], few)[0]
-        best, least = self._find_by_rarest(words, few)
-        if least > _SLACK * sum(word.most for word in words[1:]):
-            return best
+            return self._choose_single(words[0], few)
+        found: dict[int, int] = {}
+        least = 0.0  # the score that others must reach
+        for place, word in enumerate(words):
+            rest = words[place:]
+            if least > _SLACK * _sum_most(rest):
+                break
+            if word.records > sum(each.records for each in rest) / _RARE:
+                return self._find_among_many(rest, few, found, least)
+            # Those of a rare word at once: what they score often spares looking at all others.
+            found |= _complete(set(word.keys).difference(found), rest)
+            _, least = self._choose_all(found, few)
+        return self._choose_all(found, few)[0]
+
+    def _find_among_many(
+        self, words: Sequence[_Word], few: int, found: dict[int, int], least: float
+    ) -> list[Ranked]:
+        """Return the best records, given the signatures of all that have other words, and what they score."""
         levels = _find_levels(words)
         if not least:
-            several: Set[int] = set()
-            for level in reversed(levels):
-                several = set(level)
-                if len(several) >= few:
-                    break
-            _, least = self._choose_all(_complete(several, words), few)
+            found |= _complete(_choose_seeds(words, levels, few).difference(found), words)
+            _, least = self._choose_all(found, few)
         fewest = max(_count_needed(words, least), 2)
-        found = _complete(set(levels[fewest - 2]), words) if fewest - 2 < len(levels) else {}
+        if fewest - 2 < len(levels):
+            able = set(levels[fewest - 2])
+            able.intersection_update(_find_essential(words, least))
+            found |= _complete(able.difference(found), words)
         for word in words:
             if word.most * _SLACK >= least:
-                for ranked in self._choose_single(word, few)[0]:
+                for ranked in self._choose_single(word, few):
                     found.setdefault(ranked.record_key, ranked.signature)
         return self._choose_all(found, few)[0]
 
@@ -122,15 +174,8 @@ class Ranking:
         rarest, *others = sorted(self._required, key=lambda word: word.records)
         having = set(rarest.fitting)
         for word in others:
-            having.intersection_update(word.fitting)
+            having = word.find_fitting(having)
         return _complete(having, self._words.values())
-
-    def _find_by_rarest(self, words: Sequence[_Word], few: int) -> tuple[list[Ranked], float]:
-        """Return the best records that have the first word, if few have it; and the score of the last one."""
-        if words[0].records > sum(word.records for word in words) / _RARE:
-            return [], 0.0
-        having = set(chain.from_iterable(some.keys for some in words[0].found))
-        return self._choose_all(_complete(having, words), few)
 
     def find_signatures(self, record_keys: Set[int]) -> dict[int, int]:
         """Return the signatures of those records that have some of the words."""
@@ -147,38 +192,42 @@ class Ranking:
         return found
 
     def _score(self, signature: int) -> float | None:
-        if signature in self._scores:
-            return self._scores[signature]
-        score: float | None = None
-        if all(signature >> 8 * word.place + 8 & 255 for word in self._required):
-            score = 0.0
-            for part in self.parts(signature).values():
-                score += part
+        known = self._scores.get(signature, -1.0)
+        if known != -1.0:
+            return known
+        total = 0.0
+        norm, left = self._norm[signature & 255], signature
+        for rarity in self._rarities:
+            left >>= 8
+            if count := left & 255:
+                total += rarity * (count / (count + norm))  # as `parts` has it, and in that order
+        lacking = self._required and not all(signature >> 8 * word.place + 8 & 255 for word in self._required)
+        score = None if lacking else total
         self._scores[signature] = score
         return score
 
     def _choose_all(self, found: Mapping[int, int], few: int) -> tuple[list[Ranked], float]:
         return self._choose([*found], [*found.values()], few)
 
-    def _choose_single(self, word: _Word, few: int) -> tuple[list[Ranked], float]:
-        """Return the best records by one word alone."""
-        some = [self._leave_low(each, few) for each in word.found]
-        keys = [*chain.from_iterable(each.keys for each in some)]
-        signatures = [*chain.from_iterable(_sign(each, word.place) for each in some)]
-        return self._choose(keys, signatures, few)
-
-    def _leave_low(self, found: Postings, few: int) -> Postings:
-        """Return the postings that may be among the best: without those whose counts are too low for it."""
-        high = 1
-        while high < 16 and len(found.counts.translate(None, bytes(range(high + 1)))) >= few:
-            high += 1
-        reached = saturate(high, self._norm[_find_greatest(found.sizes)])
-        norm = self._norm[_find_least(found.sizes)]
-        while high > 1 and saturate(high - 1, norm) * _SLACK >= reached:
-            high -= 1
-        if high == 1:
-            return found
-        return found.select(found.counts.translate(bytes(high) + b"\1" * (256 - high)))
+    def _choose_single(self, word: _Word, few: int) -> list[Ranked]:
+        """Return the best records by one word alone: those of the best signatures, without making all."""
+        if any(0 in found.sizes for found in word.found):  # texts without words, found by their dates
+            keys = [*word.keys]
+            signatures = [*chain.from_iterable(_sign(found, word.place) for found in word.found)]
+            return self._choose(keys, signatures, few)[0]
+        groups: list[_Group] = []
+        for found in word.found:
+            norm = self._norm[_find_least(found.sizes)]
+            for count in sorted(_find_distinct(found.counts), reverse=True):
+                most = word.rarity * saturate(count, norm) * _SLACK
+                if sum(group.records for group in groups if group.score > most) >= few:
+                    break  # these do not reach the others, nor do lower counts
+                sizes = _keep_bytes(found.sizes, found.counts, count)
+                for size, records in _count_lowest(sizes.translate(None, b"\0"), few):
+                    signature = size | count << 8 * word.place + 8
+                    score = self._score(signature) or 0.0
+                    groups.append(_Group(score, signature, records, found.keys, sizes))
+        return _take_best(groups, few)
 
     def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
         """Return the best of some records, and the score that others must reach to be among them."""
@@ -208,13 +257,46 @@ class Ranking:
         return ranked, least if count >= few else 0.0
 
 
+def _take_best(groups: list[_Group], few: int) -> list[Ranked]:
+    """Return the best records of some groups; those of the same score newest first."""
+    groups.sort(key=lambda group: group.score, reverse=True)
+    best: list[Ranked] = []
+    for _, tied in groupby(groups, key=lambda group: group.score):
+        if len(best) >= few:
+            break
+        left = few - len(best)
+        best += sorted((ranked for group in tied for ranked in group.find(left)), reverse=True)[:left]
+    return best
+
+
+def _find_distinct(column: bytes) -> Iterator[int]:
+    """Yield each value of a column once; there are not many."""
+    while column:
+        yield column[0]
+        column = column.translate(None, column[:1])
+
+
+def _count_lowest(column: bytes, few: int) -> Iterator[tuple[int, int]]:
+    """Yield the lowest values of a column, and how often each is there, until they are so many."""
+    left = min(few, len(column))
+    for value in _BYTES:
+        if left <= 0:
+            break
+        if count := column.count(value):
+            left -= count
+            yield value, count
+
+
+def _keep_bytes(column: bytes, others: bytes, value: int) -> bytes:
+    """Return a column with 0 for all but those where another one has a value."""
+    # As one number: this compares all of them at once.
+    chosen = int.from_bytes(others.translate(_only(value)), "little")
+    return (int.from_bytes(column, "little") & chosen).to_bytes(len(column), "little")
+
+
 def _find_least(column: bytes) -> int:
     # Quicker than min(): each look is a search for one byte.
     return next(value for value in _BYTES if value in column)
-
-
-def _find_greatest(column: bytes) -> int:
-    return next(value for value in reversed(_BYTES) if value in column)
 
 
 def _find_most(counts: bytes) -> int:
@@ -253,6 +335,32 @@ def _find_levels(words: Sequence[_Word]) -> list[list[int]]:
     return levels
 
 
+def _choose_seeds(words: Sequence[_Word], levels: Sequence[Sequence[int]], few: int) -> set[int]:
+    """Return some records that score high: those with the most words, or with those that give most."""
+    several: set[int] = set()
+    for level in reversed(levels):
+        several = set(level)
+        if len(several) >= few:
+            break
+    for place in range(1, len(words)):
+        if len(several) < _MANY_SEEDS:
+            break
+        chosen = several.intersection(chain.from_iterable(word.keys for word in words[:place]))
+        if len(chosen) >= few:
+            return chosen
+    return several
+
+
+def _find_essential(words: Sequence[_Word], least: float) -> Iterator[int]:
+    """Return the records that have one of the words without which no record reaches a score."""
+    needed = takewhile(lambda place: _sum_most(words[place:]) * _SLACK >= least, range(len(words)))
+    return chain.from_iterable(words[place].keys for place in needed)
+
+
+def _sum_most(words: Iterable[_Word]) -> float:
+    return sum(word.most for word in words)
+
+
 def _count_needed(words: Iterable[_Word], least: float) -> int:
     """Return how many words a record must have to reach a score, if they are those that give most."""
     reached, needed = 0.0, 0
@@ -283,6 +391,12 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
                 more = map(shifted.__getitem__, compress(counts, here))
                 found.update(zip(having, map(add, before, more), strict=True))
     return found
+
+
+@lru_cache(maxsize=256)
+def _only(value: int) -> bytes:
+    """Return for each byte 255 if it is a value, else 0."""
+    return bytes(255 * (each == value) for each in _BYTES)
 
 
 @lru_cache(maxsize=256)

@@ -115,8 +115,8 @@ class KernelBackend(ABC):
 
     @cached_property
     def _words(self) -> search.Kept:
-        """The words of versions that wait for a text index, from one search to the next."""
-        return {}
+        """What searches have found out, from one to the next."""
+        return search.Kept()
 
     @cached_property
     def _folding(self) -> fold.Prepared:

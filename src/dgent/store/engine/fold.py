@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
+from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -186,7 +187,9 @@ def write_run(
     number = stats.last_run + 1
     kernel.put_text_pages([(index.index, run_name(number), 0, made.raw)])
     kernel.put_text_docs(docs)
-    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number))
+    # Not that of an index that had the same number before.
+    erased = stats.erased or randbits(48)
+    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number, erased=erased))
     kernel.remove_entries(made.entries)
     prepared.runs[made.raw] = made.run
 

@@ -31,11 +31,13 @@ from dgent.store.engine.text import (
     find_waiting,
     texts_of,
 )
+from dgent.store.engine.text_cache import PageCache, version_of
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 _MOST_KEPT = 4 * MANY_WAITING
 _SHORT_WAITING = 64  # a short search looks at fewer records, and reads at most so many pages
 _SHORT_PAGES = 24
+_PAGE_POSTINGS = 256  # of a frequent word, about
 _SHORT_ROWS = 96  # looks for phrases in so many texts
 _SHIFTED = tuple(count << 8 for count in range(256))
 _ROWS = 256  # that are read at once
@@ -74,9 +76,11 @@ class _Source:
     """One of the indexes that are searched: its pages, and what it is behind on."""
 
     def __init__(self, index: TextIndex, view: View, kept: Kept, overrides: Overrides, short: bool) -> None:
-        self.index = index
+        self.index, self._cached = index, kept.pages
         self._most_pages = _SHORT_PAGES if short else None
-        moment = index.reading.newest()[0], index.stats(), index.state
+        stats = index.stats()
+        self._version = version_of(stats)
+        moment = index.reading.newest()[0], stats, index.state
         name = (index.index,)
         known = None if overrides else kept.get(name)
         if isinstance(known, _Behind) and known.moment == moment and not (short and _is_long(known)):
@@ -161,7 +165,7 @@ class _Source:
             if word in words.codes
         )
         yield _leave_out(self.behind.looked_at, self.behind.runs.find(word)).sort()
-        yield self._read_pages(word.encode(), word.encode() + b"\0")
+        yield self._read_word(word.encode())
 
     def find_begun(self, prefix: Prefix) -> Iterator[Postings]:
         """Yield the records that have words with a beginning, once for each of these."""
@@ -176,26 +180,48 @@ class _Source:
             yield _leave_out(self.behind.looked_at, self.behind.runs.find(word))
         yield self._read_pages(prefix.text.encode(), prefix.text.encode() + b"\xff")
         for stem in stems:
-            yield self._read_pages(stem.encode(), stem.encode() + b"\0")
+            yield self._read_word(stem.encode())
 
     def _read_pages(self, low: bytes, high: bytes) -> Postings:
-        limit = None if self._most_pages is None else self._most_pages + 1
-        pages = [page[1:] for page in self.index.reading.text_pages(self.index.index, low, high, limit)]
-        if self._most_pages is not None:
-            self._most_pages -= len(pages)
-            if self._most_pages < 0:
-                raise TooLong
-        found = unpack_all(pages)
-        if found.keys and high == low + b"\0" and found.keys[-1] < self.behind.first_hidden:
+        return _leave_out(self.behind.hidden, unpack_all(self._fetch_pages(low, high)))
+
+    def _read_word(self, word: bytes) -> Postings:
+        """Return the records that have a word in the pages; from the cache, if they are there."""
+        asked = self.index.index, word
+        found = self._cached.get(asked, self._version)
+        if found is None:
+            found = unpack_all(self._fetch_pages(word, word + b"\0"))
+            self._cached.add(asked, self._version, found)
+        else:
+            self._count_pages(len(found.keys) // _PAGE_POSTINGS)
+        if found.keys and found.keys[-1] < self.behind.first_hidden:
             return found  # records in runs are mostly newer than all in pages
         return _leave_out(self.behind.hidden, found)
 
+    def _fetch_pages(self, low: bytes, high: bytes) -> list[tuple[int, bytes]]:
+        limit = None if self._most_pages is None else self._most_pages + 1
+        pages = [page[1:] for page in self.index.reading.text_pages(self.index.index, low, high, limit)]
+        self._count_pages(len(pages))
+        return pages
 
-Kept = dict[tuple[int, ...], Words | Run | RunSet | _Behind]
-"""Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus.
+    def _count_pages(self, read: int) -> None:
+        """Raise TooLong if a short search has read too much."""
+        if self._most_pages is not None:
+            self._most_pages -= read
+            if self._most_pages < 0:
+                raise TooLong
 
-By index alone, what that was behind on when it was searched last.
-"""
+
+class Kept(dict[tuple[int, ...], Words | Run | RunSet | _Behind]):
+    """What searches have found out, for the next ones.
+
+    Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus. By
+    index alone, what that was behind on when it was searched last. `pages` has postings of pages.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages = PageCache()
 
 
 def _is_own(index: TextIndex, row: Row) -> bool:
@@ -220,6 +246,7 @@ def _sum_up(found: Iterable[Postings]) -> Postings:
     sums: dict[int, int] = {}  # the length byte, and the count above it
     for keys, counts, sizes, _ in found:
         # A record that comes twice finds its first count: each is stored before the next is read.
+        keys = [*keys]
         before = map(sums.get, keys, sizes)
         sums.update(zip(keys, map(add, before, map(_SHIFTED.__getitem__, counts)), strict=True))
     in_order = sorted(sums)

@@ -45,8 +45,8 @@ _REBUILD = "`dgent doctor --deep --fix` builds the index anew"
 class TextStats(NamedTuple):
     """The counts of a text index: records and their words; the newest run, and the newest that is merged.
 
-    While runs are merged, `merging` is the newest of those, and `done` the last word that was. `erased` is
-    how often records were taken out of runs.
+    While runs are merged, `merging` is the newest of those, and `done` the last word that was. `erased` grows
+    whenever records were taken out of runs; it begins with another number in each index.
     """
 
     records: int = 0

@@ -41,7 +41,7 @@ from dgent.store.postgres.bridge import run
 from dgent.store.postgres.listen import CommitListener, NewestSeen
 from dgent.store.postgres.pool import ATTEMPTS, Pool, Replica
 from dgent.store.postgres.read import Catalogs, PostgresReading, read_page
-from dgent.store.postgres.search import WaitingRows, search_quickly
+from dgent.store.postgres.search import RecentSearches, search_quickly
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter
@@ -76,7 +76,7 @@ class PostgresBackend(KernelBackend):
         self._plain = wrap is no_wrap
         self._texts = Texts(address.universe, address.timeout / ATTEMPTS)
         self._catalogs = Catalogs()
-        self._waiting = WaitingRows()
+        self._searches = RecentSearches()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
         self._writer: GroupWriter | None = None
@@ -190,6 +190,7 @@ class PostgresBackend(KernelBackend):
     def _commit(self, prepared: Prepared, view: View) -> asyncio.Future[Committed]:
         self._require_open()
         assert self._writer is not None
+        self._searches.is_steady = False
         return self._writer.commit(prepared, view)
 
     def has_company(self) -> bool:
@@ -335,7 +336,8 @@ class PostgresBackend(KernelBackend):
                 self._fetch,
                 self._texts,
                 self._catalogs,
-                self._waiting,
+                self._searches,
+                self._words.pages,
                 wanted,
                 view,
                 among if query.schema is None else (query.schema,),

@@ -2,36 +2,63 @@
 
 They are of two moments, so the rows must be those of the first: none of them is newer. If one is, or if the
 search needs anything else, the caller searches again inside a transaction.
+
+While nothing is committed between searches, what the first statement said is still right, and so are the
+postings of words that were searched before. Then only the pages of other words are read, and if there are
+none the rows of the hits say in the only round trip that the moment is still the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dgent.search.wanted import Wanted
 from dgent.store.backend import NONE_OWN, SearchPage, View
-from dgent.store.engine.catalog import IndexName, Position, text_index
+from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_index
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.engine.search import MANY_WAITING
-from dgent.store.engine.text import COUNTS, NO_INDEX, find_searched
+from dgent.store.engine.text import COUNTS, NO_INDEX, TextIndex, find_searched
+from dgent.store.engine.text_cache import PageCache, Version, version_of
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.read import Catalogs, Fetch, PostgresReading
 from dgent.store.postgres.sql import Texts
 
 Range = tuple[int, bytes, bytes]
+_Pages = list[tuple[bytes, int, bytes]]
 _CLOCK, _PAGE, _WAITING, _DOC, _INDEX = range(5)  # the kinds of rows of the first statement
 _MOST_KEPT = 2 * MANY_WAITING
+_TRUSTED_S = 10.0  # so long a moment is taken for the present one if its seq is; a repair changes none
+_COUNTS = COUNTS, COUNTS + b"\0"
 
 
-class WaitingRows:
-    """The rows of records that wait for an index, from one search to the next; each is checked by its rev."""
+class Moment(NamedTuple):
+    """What the first statement of a search said, but for the pages of words."""
+
+    read_s: float
+    seq: int
+    at: int
+    catalog: int
+    counts: Mapping[int, _Pages]  # of each index
+    waiting: Mapping[int, list[Position]]
+    docs: Mapping[int, dict[int, TextDoc]]
+
+
+class RecentSearches:
+    """What searches have read, for the next ones.
+
+    Rows of records that wait for an index, each checked by its rev; the moment of the last search, and
+    whether that of the one before was the same.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[int, Row] = {}
+        self.moment: Moment | None = None
+        self.is_steady = False
 
     def add(self, rows: Iterable[Row]) -> None:
         """Keep some rows, and no more than a few thousand."""
@@ -39,33 +66,61 @@ class WaitingRows:
             self.by_key.clear()
         self.by_key.update((row.record_key, row) for row in rows)
 
+    def keep(self, moment: Moment) -> None:
+        """Keep the moment of a search."""
+        self.is_steady = self.moment is not None and self.moment.seq == moment.seq
+        self.moment = moment
+
+    def find_moment(self, catalog: int, indexes: Iterable[int]) -> Moment | None:
+        """Return the moment that is likely the present one; None if there is none of these indexes."""
+        moment = self.moment
+        if moment is None or not self.is_steady or moment.catalog != catalog:
+            return None
+        if time.monotonic() - moment.read_s > _TRUSTED_S or not moment.counts.keys() >= {*indexes}:
+            return None
+        return moment
+
 
 class _NotQuick(Exception):
     """The search takes more than two statements, or the store has changed between them."""
+
+
+class _Outdated(Exception):
+    """What was kept of the last search is of an earlier moment."""
 
 
 async def search_quickly(
     fetch: Fetch,
     texts: Texts,
     catalogs: Catalogs,
-    kept: WaitingRows,
+    recent: RecentSearches,
+    pages: PageCache,
     wanted: Wanted,
     view: View,
     among: Collection[str] | None,
     search: Callable[[Reading], SearchPage],
 ) -> SearchPage | None:
-    """Return what a search finds, in two round trips; None if it takes a transaction."""
+    """Return what a search finds, in one or two round trips; None if it takes a transaction."""
+
+    def try_once() -> SearchPage | None:
+        reading = SearchReading(fetch, texts, catalogs, recent, pages)
+        if not reading.load(wanted, view, among):
+            return None
+        page = search(reading)
+        reading.check()
+        return msgspec.structs.replace(page, seq=reading.seq)
 
     def work() -> SearchPage | None:
-        reading = SearchReading(fetch, texts, catalogs, kept)
         try:
-            if not reading.load(wanted, view, among):
-                return None
-            page = search(reading)
-            reading.check()
+            return try_once()
         except _NotQuick:
             return None
-        return msgspec.structs.replace(page, seq=reading.seq)
+        except _Outdated:
+            recent.is_steady = False
+        try:
+            return try_once()
+        except _NotQuick:
+            return None
 
     return await run(work)
 
@@ -73,15 +128,18 @@ async def search_quickly(
 class SearchReading(PostgresReading):
     """The state of the indexes at one moment, and rows that have not changed since."""
 
-    def __init__(self, fetch: Fetch, texts: Texts, catalogs: Catalogs, kept: WaitingRows) -> None:
+    def __init__(
+        self, fetch: Fetch, texts: Texts, catalogs: Catalogs, recent: RecentSearches, cached: PageCache
+    ) -> None:
         super().__init__(None, texts, catalogs)
-        self._fetch, self._kept = fetch, kept
+        self._fetch, self._recent, self._cached = fetch, recent, cached
         self.seq = self._at = 0
+        self._is_checked = True  # false until a statement has said that the moment is still the same
         self._walking = ""  # the statement of walks, if there were any
         self._no_index: set[IndexName] = set()
-        self._pages: dict[Range, list[tuple[bytes, int, bytes]]] = {}
-        self._waiting: dict[int, list[Position]] = {}
-        self._docs: dict[int, dict[int, TextDoc]] = {}
+        self._pages: dict[Range, _Pages] = {}
+        self._waiting: Mapping[int, list[Position]] = {}
+        self._docs: Mapping[int, dict[int, TextDoc]] = {}
 
     def load(self, wanted: Wanted, view: View, among: Collection[str] | None) -> bool:
         """Read all that a search of some schemas needs of their indexes; False if that is not enough."""
@@ -90,11 +148,55 @@ class SearchReading(PostgresReading):
         states = find_searched(self, among, NONE_OWN, view)
         if any(state.thread for state in states):
             return False  # neighbours take more statements
-        names = [text_index(state) for state in states]
-        self._load_indexes(wanted, names)
+        by_name = {text_index(state): state for state in states}
+        known = self.catalog.indexes
+        moment = None
+        if all(name in known for name in by_name):
+            moment = self._recent.find_moment(self.catalog.version, (known[name] for name in by_name))
+        if moment is not None:
+            self._use(moment, wanted, {known[name]: state for name, state in by_name.items()})
+            return True
+        self._load_indexes(wanted, [*by_name])
         if any(name in self.catalog.indexes for name in self._no_index):
-            self._load_indexes(wanted, names)  # with the indexes that were not known
+            self._load_indexes(wanted, [*by_name])  # with the indexes that were not known
         return True
+
+    def _use(self, moment: Moment, wanted: Wanted, states: Mapping[int, SchemaState]) -> None:
+        """Take the moment of the last search for the present one, and read what it lacks."""
+        self.seq, self._at, self._waiting, self._docs = moment.seq, moment.at, moment.waiting, moment.docs
+        self._pages = {(index, *_COUNTS): moment.counts[index] for index in states}
+        self._is_checked = False
+        words = [each for each in _ranges(wanted) if each != _COUNTS]
+        ranges: list[Range] = []
+        for index, state in states.items():
+            version = version_of(TextIndex(self, state, index).stats())
+            ranges += [(index, *each) for each in words if not self._has(index, version, each)]
+        if not ranges:
+            return
+        counts = [(index, *_COUNTS) for index in states]
+        found = self._read_ranges(counts + ranges)
+        if any(found[each] != self._pages[each] for each in counts):
+            raise _Outdated
+        self._pages.update(found)
+
+    def _has(self, index: int, version: Version, each: tuple[bytes, bytes]) -> bool:
+        word, end = each
+        return end == word + b"\0" and self._cached.has((index, word), version)
+
+    def _read_ranges(self, ranges: Sequence[Range]) -> dict[Range, _Pages]:
+        """Read the pages of some words, and check that the moment is still the same."""
+        pages: dict[Range, _Pages] = {each: [] for each in ranges}
+        columns = ([each[column] for each in ranges] for column in range(3))
+        for seq, catalog, number, *page in wait(self._fetch(self.texts.search_pages, *columns)):
+            self._compare(seq, catalog)
+            if page[0] is not None:
+                pages[ranges[number - 1]].append((page[0], page[1], page[2]))
+        return pages
+
+    def _compare(self, seq: int, catalog: int) -> None:
+        if (seq, catalog) != (self.seq, self.catalog.version):
+            raise _Outdated
+        self._is_checked = True
 
     def _load_indexes(self, wanted: Wanted, names: Sequence[IndexName]) -> None:
         known = self.catalog.indexes
@@ -103,7 +205,8 @@ class SearchReading(PostgresReading):
         ranges = [(index, *each) for index in indexes for each in _ranges(wanted)]
         self._pages = {each: [] for each in ranges}
         every = (NO_INDEX, *indexes)
-        self._waiting, self._docs = {index: [] for index in every}, {index: {} for index in every}
+        waiting: dict[int, list[Position]] = {index: [] for index in every}
+        docs: dict[int, dict[int, TextDoc]] = {index: {} for index in every}
         found = wait(
             self._fetch(
                 self.texts.search,
@@ -119,22 +222,29 @@ class SearchReading(PostgresReading):
             if kind == _PAGE:
                 self._pages[ranges[number - 1]].append((raw, values[0], body))
             elif kind == _WAITING:
-                self._waiting[indexes[number - 1]].append((raw, values[0], values[1]))
+                waiting[indexes[number - 1]].append((raw, values[0], values[1]))
             elif kind == _DOC:
                 record_key, rev, size, page_rev = values
-                self._docs[indexes[number - 1]][record_key] = TextDoc(rev, size, page_rev, raw)
+                docs[indexes[number - 1]][record_key] = TextDoc(rev, size, page_rev, raw)
             elif kind == _INDEX:
                 known[missing[number - 1]] = values[0]
             else:
                 self.seq, version, self._at, _ = values
                 if version != self.catalog.version:
                     raise _NotQuick
-        self._no_index = set(missing)
+        self._no_index, self._waiting, self._docs = set(missing), waiting, docs
+        counts = {index: self._pages[index, *_COUNTS] for index in indexes}
+        now = time.monotonic()
+        self._recent.keep(Moment(now, self.seq, self._at, self.catalog.version, counts, waiting, docs))
 
     def check(self) -> None:
         """Check that all that was read is of one moment."""
-        if self._walking and wait(self._fetch(self.texts.clock))[0][0] != self.seq:
-            raise _NotQuick
+        if self._walking or not self._is_checked:
+            ((seq, _, _, catalog, _),) = wait(self._fetch(self.texts.clock))
+            if not self._is_checked:
+                self._compare(seq, catalog)
+            elif seq != self.seq:
+                raise _NotQuick
 
     # -- what is loaded -------------------------------------------------------------------
 
@@ -194,18 +304,22 @@ class SearchReading(PostgresReading):
         for positions in self._waiting.values():
             for key, _, record_key in positions:
                 revs[record_key] = max(revs.get(record_key, 0), int.from_bytes(key[:8], "big"))
-        kept = self._kept.by_key
+        kept = self._recent.by_key
         # A version that waits is the newest one: whoever replaces it notes that.
         found = {key: kept[key] for key in record_keys if key in kept and kept[key].rev == revs.get(key)}
         missing = [key for key in record_keys if key not in found]
         if missing:
-            self._kept.add(rows := self._fetch_rows(missing, False))
+            self._recent.add(rows := self._fetch_rows(missing, False))
             found.update((row.record_key, row) for row in rows)
         return [found[key] for key in record_keys]
 
     def _fetch_rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
         records = wait(self._fetch(self.texts.rows_now[content], record_keys))
-        rows = [Row._make(record[1:]) for record in records]
+        if not self._is_checked:
+            if not records:
+                raise _Outdated
+            self._compare(*records[0][:2])
+        rows = [Row._make(record[2:]) for record in records]
         # A replica that answers later may know less.
         if len(rows) < len(record_keys) or records[0][0] < self.seq or any(r.seq > self.seq for r in rows):
             raise _NotQuick
@@ -219,7 +333,7 @@ class SearchReading(PostgresReading):
 
 def _ranges(wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
     """Yield the words, from one to another, whose pages a search reads; the counts are a word, too."""
-    yield COUNTS, COUNTS + b"\0"
+    yield _COUNTS
     stems = {stem for prefix in wanted.prefixes for stem in prefix.stems if not stem.startswith(prefix.text)}
     for word in dict.fromkeys((*wanted.words, *sorted(stems))):
         yield word.encode(), word.encode() + b"\0"

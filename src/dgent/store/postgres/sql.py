@@ -52,7 +52,10 @@ class Texts:
         self._searches(u)
 
     def _searches(self, u: str) -> None:
-        """Make the two statements of a search; each row of the first one says of what kind it is."""
+        """Make the statements of a search; each row of the first one says of what kind it is.
+
+        `search_pages` is enough for the first one where all but the pages of some words is known.
+        """
         none = "NULL::bigint"
         self.search = (
             "WITH waiting AS MATERIALIZED (SELECT i.n, i.ix, e.*"
@@ -72,8 +75,15 @@ class Texts:
             f" JOIN {u}.ix x ON x.schema = w.schema AND x.tag = '' AND x.path = w.path AND x.iv = w.iv"
             " AND x.trail = 0"
         )
+        self.search_pages = (
+            f"SELECT c.seq, c.catalog, w.n, p.word, p.first, p.body FROM {u}.clock c"
+            " CROSS JOIN unnest($1::int[], $2::bytea[], $3::bytea[]) WITH ORDINALITY w (ix, low, high, n)"
+            f" LEFT JOIN LATERAL (SELECT word, first, body FROM {u}.page WHERE ix = w.ix AND word >= w.low"
+            f" AND word < w.high ORDER BY word, first{_ALL}) p ON true"
+        )
+        now = f"SELECT (SELECT seq FROM {u}.clock), (SELECT catalog FROM {u}.clock), "
         self.rows_now = {
-            content: sql.replace("SELECT ", f"SELECT (SELECT seq FROM {u}.clock), ", 1)
+            content: sql.replace("SELECT ", now, 1)
             for content, sql in ((True, self.rows), (False, self.rows_without))
         }
 
