@@ -167,7 +167,7 @@ def test_an_edit_that_collides_overwrites_nothing(shown: Shown) -> None:
     page.get_by_text("version 5 says what version 3 said").wait_for()
 
 
-def test_the_past_is_shown_where_it_can_be(shown: Shown) -> None:
+def test_the_slider_leads_into_the_past(shown: Shown) -> None:
     page = shown.watched.open("timeline")
     slider = page.locator("#as-of")
     slider.focus()
@@ -180,11 +180,73 @@ def test_the_past_is_shown_where_it_can_be(shown: Shown) -> None:
     page.locator("tbody tr").first.wait_for()
     assert page.locator("tbody tr").count() == 1
     page.get_by_role("navigation", name="Pages").get_by_text("Work").click()
-    page.locator("#past").get_by_text("work has no view of the past").wait_for()
+    page.get_by_text("There was no work yet.").wait_for()
+    page.get_by_role("navigation", name="Pages").get_by_text("Memory").click()
+    page.get_by_text("No agent had a memory at that time.").wait_for()
+    page.get_by_role("navigation", name="Pages").get_by_text("Overview").click()
+    page.locator(".figure", has_text="commits").get_by_text("1", exact=True).wait_for()
     page.get_by_role("link", name="Back to now").click()
     page.locator("#past").wait_for(state="hidden")
-    shown.watched.open("memory/scout/persona?at=25")
-    page.get_by_text(re.compile(r"Version \d, as it was at commit 25")).wait_for()
+
+
+def test_every_page_turns_into_the_past(shown: Shown) -> None:
+    page, seq = shown.watched.page, 0
+
+    async def change(u: dgent.Universe) -> None:
+        nonlocal seq
+        memory, work = Library(u, "scout"), Cupboard(u)
+        route = await memory.create("route", text="north of the wall\n", kind="core")
+        await memory.share("route", with_agent="critic", permission="read_write")
+        await memory.create("gone", text="beyond the wall\n", kind="core")
+        crumb = await work.add("Look back", state="ready")
+        await work.comment(crumb, "Once is enough.")
+        seq = await u.seq()
+        await route.append("came later\n")
+        await work.take_one(crumb.id, "critic")
+        await work.done(await work.take_one((await work.add("Came later", state="ready")).id, "critic"))
+        await memory.delete("gone")
+
+    write(shown.url, change)
+    expected = {
+        "overview": "Commits of the 14 days before",
+        "memory/scout": "beyond the wall",
+        "memory/scout/gone": "beyond the wall",
+        "memory/scout/gone?tab=history": "1 version",
+        "memory/scout/route": f"Version 1, as it was at commit {seq}",
+        "memory/scout/persona?tab=tree": "v1 – v2",
+        "memory/scout/route?tab=sharing": "read and write it",
+        "work": "Look back",
+        "work/ready": "Look back",
+        "work/trails": "try an index on dates",
+        "work/lessons": "A cache does not help here",
+        "work/graph": "crumb · ready",
+        "data": "research.source",
+        "data/witness.mark/ship": "What it came from",
+        "search?q=beyond": "wall",
+        "timeline": f"Every change up to commit {seq}.",
+    }
+    for path, text in expected.items():
+        shown.watched.open(f"{path}{'&' if '?' in path else '?'}at={seq}")
+        page.locator("main").get_by_text(text).first.wait_for()
+        assert "ame later" not in page.locator("main").inner_text(), path
+        assert page.locator("main .failure").count() == 0, path
+        # Nothing can be changed there.
+        changing = "Edit|New block|New crumb|Undo|Roll back|Take back|Share|Add|Complete|Abandon|Delete"
+        for button in page.locator("main button").all_inner_texts():
+            assert not re.fullmatch(changing, button), (path, button)
+        assert page.locator("main [draggable=true]").count() == 0, path
+    shown.watched.open(f"work?at={seq}")
+    page.locator("[data-state=ready] .tile", has_text="Look back").click()
+    page.get_by_text("Once is enough.").wait_for()
+    assert page.locator("main select, main form").count() == 0
+    shown.watched.open("work")
+    page.locator("[data-state=taken] .tile", has_text="Look back").wait_for()
+    # One step on, the block is as the next commit left it.
+    shown.watched.open(f"memory/scout/route?at={seq}")
+    page.get_by_role("button", name="One commit later").click()
+    page.get_by_text("came later").wait_for()
+    shown.watched.open("memory/scout/gone")
+    page.get_by_text("scout has no block “gone”.").wait_for()
 
 
 def test_a_card_is_moved(shown: Shown) -> None:

@@ -31,10 +31,12 @@ function leave(how = "") {
   location.replace("/login" + (query ? "?" + query : ""));
 }
 
-export function call(verb, input = {}, { agent, signal } = {}) {
+// With `at` it asks for what was at that commit.
+export function call(verb, input = {}, { agent, signal, at = null } = {}) {
   const headers = { "Content-Type": "application/json", "X-Dgent-Studio": "1" };
   if (agent) headers["X-Dgent-Agent"] = encodeURIComponent(agent);
   const given = Object.fromEntries(Object.entries(input).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  if (at !== null) given.as_of = String(at);
   return ask(`/v1/verbs/${verb}`, { method: "POST", headers, body: JSON.stringify(given), signal });
 }
 

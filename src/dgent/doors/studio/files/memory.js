@@ -10,28 +10,28 @@ const BUDGET = 2000;
 const PAGE = 30;
 
 export const title = "Memory";
-export const past = "The text of a block follows the time you chose. Lists, histories and the prompt show the present.";
 
 const ownerName = (owner) => (owner === ALL ? "everyone" : owner);
 
 export async function show(page) {
-  const { parts, params, signal, state } = page;
+  const { parts, params, signal, at, state } = page;
   const { you } = state.who;
-  const listed = (await call("agent.list", {}, { signal })).items.map((each) => each.name);
+  const listed = (await call("agent.list", {}, { signal, at })).items.map((each) => each.name);
   const names = you.here ? listed : [you.agent];
+  if (!names.length && at !== null) return [heading("Memory"), empty("No agent had a memory at that time.", "")];
   if (!names.length) return [heading("Memory"), empty("No agent has a memory yet.", "An agent gets one with its first block.", "dgent --agent scout block create persona \"I answer briefly.\"")];
   const name = names.includes(parts[0]) ? parts[0] : names[0];
-  const as = { agent: you.here ? name : null, signal };
+  const as = { agent: you.here ? name : null, signal, at };
   const blocks = (await call("block.list", { shared: true }, as)).items;
   const label = parts[1] ?? null;
   const owner = params.owner ?? name;
   const block = label === null ? null : blocks.find((each) => each.label === label && each.owner === owner) ?? null;
   const body = h("div", { class: "stack" });
-  if (label !== null && block === null) replace(body, empty(`${name} has no block “${label}”.`, "It may have been deleted: “dgent block restore” brings it back."));
+  if (label !== null && block === null) replace(body, at === null ? empty(`${name} has no block “${label}”.`, "It may have been deleted: “dgent block restore” brings it back.") : empty(`${name} had no block “${label}” at that time.`, ""));
   else if (block) await into(body, () => one({ ...page, as, name, block }));
   else await into(body, () => prompt({ ...page, as, name }));
   return [
-    heading("Memory", you.here ? "What each agent knows, with every version of it." : `What ${you.agent} knows. “dgent studio” shows all agents.`, button("New block", () => create(as, name, page.refresh))),
+    heading("Memory", you.here ? "What each agent knows, with every version of it." : `What ${you.agent} knows. “dgent studio” shows all agents.`, at === null ? button("New block", () => create(as, name, page.refresh)) : null),
     h("div", { class: "row people", role: "navigation", "aria-label": "Agents" }, names.map((each) => h("a", { class: "button", href: href(["memory", each]), "aria-current": each === name ? "page" : null }, face(each)))),
     h("div", { class: "split" }, list(blocks, name, block), body),
   ];
@@ -88,12 +88,8 @@ const lettersOf = (size, limit) => `${count(size)} of ${count(limit)} characters
 
 async function text(page) {
   const { at, as, ref, block, live, refresh } = page;
-  if (at !== null) {
-    const { at: when } = await call("data.get-commit", { seq: at, records: 0 });
-    const found = await call("block.at", { ...ref, version: when }, as);
-    return [h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`), rendered(found.text)];
-  }
   const found = await call("block.get", ref, as);
+  if (at !== null) return [h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`), rendered(found.text)];
   const area = h("div", { class: "stack" });
   const view = () => replace(area,
     h("p", { class: "meta" }, `version ${found.version}`, h("span", null, lettersOf(found.text.length, block.limit))),
@@ -150,7 +146,7 @@ function edit(area, found, page, view) {
 
 // -- history ------------------------------------------------------------------------------------------
 
-async function history({ as, ref, block, params, name, keep, live, refresh }) {
+async function history({ at: then, as, ref, block, params, name, keep, live, refresh }) {
   const skip = Number(params.skip) || 0;
   const found = await call("block.history", { ...ref, limit: PAGE, offset: skip }, as);
   live(refresh);
@@ -163,7 +159,7 @@ async function history({ as, ref, block, params, name, keep, live, refresh }) {
     return [
       h("div", { class: "row" }, h("h3", { class: "grow" }, `Version ${version}`),
         h("span", { class: "muted" }, "compared with"), select("Compare with", others, String(before), (other) => open(version, Number(other))),
-        version === found.items[0]?.version && !skip ? null : button("Roll back to it", () => rollback(version))),
+        then !== null || (version === found.items[0]?.version && !skip) ? null : button("Roll back to it", () => rollback(version))),
       sideBySide(old, made, before ? `version ${before}` : "nothing", `version ${version}`)];
   });
   const rollback = async (version) => {
@@ -194,7 +190,7 @@ async function history({ as, ref, block, params, name, keep, live, refresh }) {
 
 const COLUMN = 150, ROW = 64;
 
-async function tree({ as, ref, block, live, refresh }) {
+async function tree({ at, as, ref, block, live, refresh }) {
   const found = await call("block.branches", ref, as);
   live(refresh);
   const stretches = found.tree;
@@ -218,8 +214,8 @@ async function tree({ as, ref, block, live, refresh }) {
     if (await dialog(`Go to version ${each.last}?`, body, [["Go there", "primary", true]]) === null) return;
     try { await call("block.visit", { ...ref, version: String(each.last) }, as); toast(`Back at version ${each.last}.`); refresh(); } catch (error) { complain(error); }
   };
-  const node = (each) => s("g", { class: `stretch ${each.here ? "here" : ""} ${line.has(each) ? "line" : ""}`, tabindex: "0", role: "button", "aria-label": `${name(each)} by ${each.by.join(", ")}${each.here ? ", where the block is" : ""}`,
-    onclick: () => visit(each), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); visit(each); } } },
+  const node = (each) => s("g", { class: `stretch ${each.here ? "here" : ""} ${line.has(each) ? "line" : ""}`, tabindex: "0", role: at === null ? "button" : "img", "aria-label": `${name(each)} by ${each.by.join(", ")}${each.here ? ", where the block is" : ""}`,
+    onclick: at === null ? () => visit(each) : null, onkeydown: (event) => { if (at === null && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); visit(each); } } },
     s("rect", { x: x(each), y: y(each) - 18, width: COLUMN - 36, height: 40, rx: 8 }),
     s("text", { x: x(each) + 12, y: y(each) - 2, class: "name" }, name(each)),
     s("text", { x: x(each) + 12, y: y(each) + 13 }, brief(each.by.join(", "), 16)));
@@ -231,7 +227,7 @@ async function tree({ as, ref, block, live, refresh }) {
   };
   if (!stretches.length) return empty("There are no edits yet.", "");
   return [
-    h("p", { class: "muted" }, "Undo never loses anything: a new edit after it starts a branch. Choose a branch to go there."),
+    h("p", { class: "muted" }, "Undo never loses anything: a new edit after it starts a branch.", at === null ? " Choose a branch to go there." : null),
     h("div", { class: "scroll tree" }, s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "The tree of edits" }, stretches.map(edge).filter(Boolean), stretches.map(node))),
   ];
 }
@@ -240,7 +236,7 @@ async function tree({ as, ref, block, live, refresh }) {
 
 const RIGHTS = [["read_only", "read it"], ["append", "read it and add to it"], ["read_write", "read and write it"], ["admin", "do everything with it"]];
 
-async function sharing({ as, ref, block, refresh }) {
+async function sharing({ at, as, ref, block, refresh }) {
   const [info, agents] = await Promise.all([call("block.info", ref, as), call("agent.list", {}, as)]);
   const others = agents.items.map((each) => each.name).filter((each) => each !== block.owner);
   const whom = h("select", { id: "whom", "aria-label": "Agent" }, others.map((each) => h("option", { value: each }, each)));
@@ -250,9 +246,9 @@ async function sharing({ as, ref, block, refresh }) {
     block.owner === ALL ? h("p", null, "It belongs to everyone: each agent of the constellation sees it.") : null,
     info.shares.length ? h("ul", { class: "list" }, info.shares.map((each) => h("li", { class: "row" },
       h("span", { class: "grow" }, face(each.agent ?? `group ${each.group}`), " may ", (RIGHTS.find(([id]) => id === each.permission) ?? [, each.permission])[1], h("span", { class: "muted small" }, " · by ", each.by, " ", time(each.at))),
-      button("Take back", change("block.unshare", () => (each.agent ? { with_agent: each.agent } : { with_group: each.group }), "Taken back."), "quiet"))))
+      at !== null ? null : button("Take back", change("block.unshare", () => (each.agent ? { with_agent: each.agent } : { with_group: each.group }), "Taken back."), "quiet"))))
       : h("p", { class: "muted" }, "It is shared with no other agent."),
-    others.length ? h("div", { class: "row" }, h("span", null, "Let"), whom, right, button("Share", change("block.share", () => ({ with_agent: whom.value, permission: right.value }), "Shared."), "primary")) : null,
+    at === null && others.length ? h("div", { class: "row" }, h("span", null, "Let"), whom, right, button("Share", change("block.share", () => ({ with_agent: whom.value, permission: right.value }), "Shared."), "primary")) : null,
   ];
 }
 
