@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dgent
-from dgent.blocks import Library
+from dgent.blocks import Block, Library
 from dgent.cupboard import Cupboard
 from tests.soak import SOAK
 from tests.studio.browser import Watched
@@ -165,6 +165,115 @@ def test_an_edit_that_collides_overwrites_nothing(shown: Shown) -> None:
     page.get_by_role("button", name="Roll back to it").click()
     page.locator("dialog").get_by_role("button", name="Roll back").click()
     page.get_by_text("version 5 says what version 3 said").wait_for()
+
+
+def test_what_is_no_text_is_edited_item_by_item(shown: Shown) -> None:
+    async def make(u: dgent.Universe) -> None:
+        memory = Library(u, "scout")
+        await memory.create("facts", document="map", value={"host": "alpha", "port": 80})
+        await memory.create("steps", document="list", value=["pack", "ship"])
+        await memory.create("seen", template="observation_log")
+        await memory.create("places", document="tree")
+        await memory.create("tally", document="counter")
+
+    async def check(u: dgent.Universe) -> None:
+        memory = Library(u, "scout")
+        found.update({each.label: await each.value() for each in await memory.list()})
+        found["why"] = (await (await memory.get("facts")).history())[0].message
+
+    found: dict[str, Any] = {}
+    write(shown.url, make)
+    page = shown.watched.page
+
+    def save(text: str, why: str = "") -> None:
+        page.locator("#editor").fill(text)
+        page.locator("#why").fill(why)
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.locator("#editor").wait_for(state="detached")
+
+    def do(name: str, label: str | None = None) -> None:
+        page.get_by_role("button", name=label or name, exact=True).click()
+        page.locator("dialog").get_by_role("button", name="Do it").click()
+        page.locator("dialog").wait_for(state="detached")
+
+    shown.watched.open("memory/scout/facts")
+    page.get_by_role("button", name="Edit port").click()
+    save("8080", "it moved")
+    page.get_by_text("8080").wait_for()
+    page.get_by_role("button", name="New field").click()
+    save("user: ann")
+    page.get_by_role("button", name="Edit host").click()
+    save("", "gone")
+    shown.watched.open("memory/scout/steps")
+    page.get_by_role("button", name="New item").click()
+    save("rest")
+    page.get_by_role("button", name="Edit item 1").click()
+    save("pack well")
+    page.get_by_text("pack well").wait_for()
+    do("Move item 3 up")
+    page.locator("main li", has_text="rest").and_(page.locator("main li").nth(1)).wait_for()
+    do("Remove item 3")
+    page.locator("main li", has_text="ship").wait_for(state="detached")
+    shown.watched.open("memory/scout/seen")
+    page.get_by_role("button", name="New entry").click()
+    save('{"observation": "it rains"}')
+    page.get_by_text("it rains").wait_for()
+    shown.watched.open("memory/scout/places")
+    page.get_by_role("button", name="New node").click()
+    save('{"title": "north"}')
+    page.get_by_role("button", name="Add below").click()
+    save('{"title": "the wall"}')
+    page.locator(".list .list").get_by_text("the wall").wait_for()
+    shown.watched.open("memory/scout/tally")
+    do("Add 1")
+    page.locator("main p.big", has_text="1").wait_for()
+    write(shown.url, check)
+    assert found["facts"] == {"host": "", "port": 8080, "user": "ann"}
+    assert found["why"] == "gone"
+    assert found["steps"] == {"items": ["pack well", "rest"]}
+    assert found["seen"]["entries"][0]["observation"] == "it rains"
+    (north,) = found["places"]["nodes"]
+    assert (north["data"], north["children"][0]["data"]) == ({"title": "north"}, {"title": "the wall"})
+    assert found["tally"] == {"count": 1}
+
+
+def test_an_item_that_moved_is_found_again_and_one_that_changed_is_not_overwritten(shown: Shown) -> None:
+    async def make(u: dgent.Universe) -> None:
+        await Library(u, "scout").create("queue", document="list", value=["one", "two"])
+
+    def meanwhile(change: Callable[[Block], Awaitable[object]]) -> None:
+        async def work(u: dgent.Universe) -> None:
+            await change(await Library(u, "scout").get("queue"))
+
+        write(shown.url, work)
+
+    write(shown.url, make)
+    page = shown.watched.open("memory/scout/queue")
+    page.get_by_role("button", name="Edit item 2").click()
+    page.locator("#editor").fill("two and a half")
+    meanwhile(lambda block: block.insert_item("zero", 0, message="first things first"))
+    page.get_by_role("button", name="Save", exact=True).click()
+    conflict = page.locator(".conflict")
+    conflict.get_by_text("Not saved: scout saved version 2").wait_for()
+    assert "first things first" in conflict.inner_text()
+    conflict.get_by_role("button", name="Save mine on top of version 2").click()
+    page.locator("main .item", has_text="two and a half").wait_for()
+    assert page.locator("main .item").all_inner_texts() == ["zero", "one", "two and a half"]
+    page.get_by_role("button", name="Edit item 2").click()
+    page.locator("#editor").fill("mine")
+    meanwhile(lambda block: block.set_item(1, "theirs"))
+    page.get_by_role("button", name="Save", exact=True).click()
+    conflict.get_by_text("What you edited is not there any more.").wait_for()
+    assert page.get_by_role("button", name="Save mine").count() == 0
+    conflict.get_by_role("button", name="Look at it as it is now").click()
+    page.locator("main .item", has_text="theirs").wait_for()
+    # Without a text to keep, a collision changes nothing and shows what is there.
+    page.get_by_role("button", name="Remove item 1").click()
+    meanwhile(lambda block: block.delete_item(0))
+    page.locator("dialog").get_by_role("button", name="Do it").click()
+    page.get_by_text("Not saved: scout saved version 5 meanwhile.").wait_for()
+    page.locator("main .item", has_text="zero").wait_for(state="detached")
+    assert page.locator("main .item").all_inner_texts() == ["theirs", "two and a half"]
 
 
 def test_the_slider_leads_into_the_past(shown: Shown) -> None:

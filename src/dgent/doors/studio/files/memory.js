@@ -4,6 +4,7 @@ import { h, replace, s } from "./dom.js";
 import { brief, count, plural } from "./format.js";
 import { agent as face, button, chip, complain, dialog, empty, heading, into, select, sideBySide, tabs, time, toast } from "./parts.js";
 import { go, href } from "./route.js";
+import { structured } from "./structured.js";
 
 const ALL = "_constellation_";
 const BUDGET = 2000;
@@ -89,14 +90,16 @@ const lettersOf = (size, limit) => `${count(size)} of ${count(limit)} characters
 async function text(page) {
   const { at, as, ref, block, live, refresh } = page;
   const found = await call("block.get", ref, as);
-  if (at !== null) return [h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`), rendered(found.text)];
+  const isText = block.document === "text";
+  const info = isText ? null : await call("block.info", ref, as);
   const area = h("div", { class: "stack" });
+  const open = (change) => edit(area, found, page, view, change);
+  const draw = () => structured(found, info, { edit: open, act: (...what) => act(page, found, ...what), may: at === null && !["read_only", "append"].includes(block.permission), adds: at === null && block.permission !== "read_only" });
+  const whole = { name: `Text of ${block.label}`, value: found.text, verb: "block.write", theirs: (theirs) => theirs.text, input: (said) => ({ text: said }) };
   const view = () => replace(area,
-    h("p", { class: "meta" }, `version ${found.version}`, h("span", null, lettersOf(found.text.length, block.limit))),
-    rendered(found.text),
-    block.document === "text"
-      ? h("div", { class: "row" }, button("Edit", () => edit(area, found, page, view), "primary"))
-      : h("p", { class: "muted small" }, `A ${block.document} is edited item by item: “dgent block --help” lists how.`));
+    at === null ? h("p", { class: "meta" }, `version ${found.version}`, h("span", null, lettersOf(found.text.length, block.limit))) : h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`),
+    isText ? rendered(found.text) : draw(),
+    isText && at === null ? h("div", { class: "row" }, button("Edit", () => open(whole), "primary")) : null);
   view();
   live(refresh);
   return area;
@@ -104,32 +107,52 @@ async function text(page) {
 
 const rendered = (text) => (text ? h("pre", { class: "text", tabindex: "0" }, text) : empty("It says nothing yet.", ""));
 
-function edit(area, found, page, view) {
+// Something that needs no text: a question, then a version with the answer as its message.
+async function act({ as, ref, refresh }, found, title, verb, input) {
+  const why = h("input", { id: "why", class: "grow", autocomplete: "off" });
+  if (await dialog(title, h("div", { class: "field" }, h("label", { for: "why" }, "Why? It is kept with the version."), why), [["Do it", "primary", true]]) === null) return;
+  try {
+    const done = await call(verb, { ...ref, ...input, message: why.value, expect: found.version }, as);
+    toast(`Saved as version ${done.version.version}.`);
+  } catch (error) {
+    if (error.status !== 409) return complain(error);
+    const [newest] = (await call("block.history", { ...ref, limit: 1 }, as)).items;
+    toast(`Not saved: ${newest.by} saved version ${newest.version} meanwhile. Look at it first.`).classList.add("bad");
+  }
+  refresh();
+}
+
+// One change of a block: its `value` is edited as text, `input` makes the input of its `verb` from that and from
+// the version it is made on (null where what it changes is gone), `theirs` says what another version has there.
+function edit(area, found, page, view, change) {
   const { as, ref, block, refresh } = page;
   let base = found;
-  const field = h("textarea", { id: "editor", "aria-label": `Text of ${block.label}`, "data-busy": "1", value: found.text, spellcheck: "true" });
+  const field = h("textarea", { id: "editor", "aria-label": change.name, "data-busy": "1", value: change.value, spellcheck: "true" });
   const why = h("input", { id: "why", placeholder: "Why? It is kept with the version.", "aria-label": "Message", class: "grow", autocomplete: "off" });
   const clash = h("div", { class: "stack" });
   const letters = h("span", { class: "muted small" });
-  const measure = () => { letters.textContent = lettersOf(field.value.length, block.limit); };
+  const isWhole = change.verb === "block.write";
+  const measure = () => { letters.textContent = isWhole ? lettersOf(field.value.length, block.limit) : change.hint ?? ""; };
   field.addEventListener("input", measure);
   measure();
   const collide = async () => {
     const theirs = await call("block.get", ref, as);
     const [newest] = (await call("block.history", { ...ref, limit: 1 }, as)).items;
+    const stays = change.input(field.value, theirs) !== null;
     replace(clash, h("section", { class: "conflict", role: "alert", "data-busy": "1" },
       h("h3", null, `Not saved: ${newest.by} saved version ${theirs.version} while you were editing.`),
       newest.message ? h("p", null, `“${newest.message}”`) : null,
-      sideBySide(theirs.text, field.value, `version ${theirs.version}, by ${newest.by}`, "yours"),
+      stays ? null : h("p", null, "What you edited is not there any more."),
+      sideBySide(change.theirs(theirs), field.value, `version ${theirs.version}, by ${newest.by}`, "yours"),
       h("div", { class: "row" },
-        button(`Save mine on top of version ${theirs.version}`, () => { base = theirs; save(); }),
-        button("Continue with theirs", () => { base = theirs; field.value = theirs.text; measure(); replace(clash); field.focus(); }),
+        stays ? button(`Save mine on top of version ${theirs.version}`, () => { base = theirs; save(); }) : null,
+        stays ? button("Continue with theirs", () => { base = theirs; field.value = change.theirs(theirs); measure(); replace(clash); field.focus(); }) : button("Look at it as it is now", () => { field.removeAttribute("data-busy"); replace(clash); refresh(); }),
         h("span", { class: "muted small" }, "Both stay in the history. Nothing is lost."))));
     clash.scrollIntoView({ block: "nearest" });
   };
   const save = async () => {
     try {
-      const done = await call("block.write", { ...ref, text: field.value, message: why.value, expect: base.version }, as);
+      const done = await call(change.verb, { ...ref, ...change.input(field.value, base), message: why.value, expect: change.free ? null : base.version }, as);
       toast(`Saved as version ${done.version.version}.`);
       field.removeAttribute("data-busy");
       replace(clash);
@@ -139,7 +162,7 @@ function edit(area, found, page, view) {
     }
   };
   field.addEventListener("keydown", (event) => { if ((event.ctrlKey || event.metaKey) && event.key === "Enter") save(); });
-  replace(area, h("p", { class: "meta" }, `editing version ${found.version}`, letters), field, clash,
+  replace(area, h("p", { class: "meta" }, isWhole ? null : h("span", { class: "strong" }, change.name), `editing version ${found.version}`, letters), field, clash,
     h("div", { class: "row" }, why, button("Save", save, "primary", { title: "Ctrl+Enter" }), button("Cancel", view)));
   field.focus();
 }
