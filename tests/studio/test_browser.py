@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dgent
-from dgent.blocks import Library
+from dgent.blocks import Block, Library
 from dgent.cupboard import Cupboard
 from tests.soak import SOAK
 from tests.studio.browser import Watched
@@ -167,7 +167,116 @@ def test_an_edit_that_collides_overwrites_nothing(shown: Shown) -> None:
     page.get_by_text("version 5 says what version 3 said").wait_for()
 
 
-def test_the_past_is_shown_where_it_can_be(shown: Shown) -> None:
+def test_what_is_no_text_is_edited_item_by_item(shown: Shown) -> None:
+    async def make(u: dgent.Universe) -> None:
+        memory = Library(u, "scout")
+        await memory.create("facts", document="map", value={"host": "alpha", "port": 80})
+        await memory.create("steps", document="list", value=["pack", "ship"])
+        await memory.create("seen", template="observation_log")
+        await memory.create("places", document="tree")
+        await memory.create("tally", document="counter")
+
+    async def check(u: dgent.Universe) -> None:
+        memory = Library(u, "scout")
+        found.update({each.label: await each.value() for each in await memory.list()})
+        found["why"] = (await (await memory.get("facts")).history())[0].message
+
+    found: dict[str, Any] = {}
+    write(shown.url, make)
+    page = shown.watched.page
+
+    def save(text: str, why: str = "") -> None:
+        page.locator("#editor").fill(text)
+        page.locator("#why").fill(why)
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.locator("#editor").wait_for(state="detached")
+
+    def do(name: str, label: str | None = None) -> None:
+        page.get_by_role("button", name=label or name, exact=True).click()
+        page.locator("dialog").get_by_role("button", name="Do it").click()
+        page.locator("dialog").wait_for(state="detached")
+
+    shown.watched.open("memory/scout/facts")
+    page.get_by_role("button", name="Edit port").click()
+    save("8080", "it moved")
+    page.get_by_text("8080").wait_for()
+    page.get_by_role("button", name="New field").click()
+    save("user: ann")
+    page.get_by_role("button", name="Edit host").click()
+    save("", "gone")
+    shown.watched.open("memory/scout/steps")
+    page.get_by_role("button", name="New item").click()
+    save("rest")
+    page.get_by_role("button", name="Edit item 1").click()
+    save("pack well")
+    page.get_by_text("pack well").wait_for()
+    do("Move item 3 up")
+    page.locator("main li", has_text="rest").and_(page.locator("main li").nth(1)).wait_for()
+    do("Remove item 3")
+    page.locator("main li", has_text="ship").wait_for(state="detached")
+    shown.watched.open("memory/scout/seen")
+    page.get_by_role("button", name="New entry").click()
+    save('{"observation": "it rains"}')
+    page.get_by_text("it rains").wait_for()
+    shown.watched.open("memory/scout/places")
+    page.get_by_role("button", name="New node").click()
+    save('{"title": "north"}')
+    page.get_by_role("button", name="Add below").click()
+    save('{"title": "the wall"}')
+    page.locator(".list .list").get_by_text("the wall").wait_for()
+    shown.watched.open("memory/scout/tally")
+    do("Add 1")
+    page.locator("main p.big", has_text="1").wait_for()
+    write(shown.url, check)
+    assert found["facts"] == {"host": "", "port": 8080, "user": "ann"}
+    assert found["why"] == "gone"
+    assert found["steps"] == {"items": ["pack well", "rest"]}
+    assert found["seen"]["entries"][0]["observation"] == "it rains"
+    (north,) = found["places"]["nodes"]
+    assert (north["data"], north["children"][0]["data"]) == ({"title": "north"}, {"title": "the wall"})
+    assert found["tally"] == {"count": 1}
+
+
+def test_an_item_that_moved_is_found_again_and_one_that_changed_is_not_overwritten(shown: Shown) -> None:
+    async def make(u: dgent.Universe) -> None:
+        await Library(u, "scout").create("queue", document="list", value=["one", "two"])
+
+    def meanwhile(change: Callable[[Block], Awaitable[object]]) -> None:
+        async def work(u: dgent.Universe) -> None:
+            await change(await Library(u, "scout").get("queue"))
+
+        write(shown.url, work)
+
+    write(shown.url, make)
+    page = shown.watched.open("memory/scout/queue")
+    page.get_by_role("button", name="Edit item 2").click()
+    page.locator("#editor").fill("two and a half")
+    meanwhile(lambda block: block.insert_item("zero", 0, message="first things first"))
+    page.get_by_role("button", name="Save", exact=True).click()
+    conflict = page.locator(".conflict")
+    conflict.get_by_text("Not saved: scout saved version 2").wait_for()
+    assert "first things first" in conflict.inner_text()
+    conflict.get_by_role("button", name="Save mine on top of version 2").click()
+    page.locator("main .item", has_text="two and a half").wait_for()
+    assert page.locator("main .item").all_inner_texts() == ["zero", "one", "two and a half"]
+    page.get_by_role("button", name="Edit item 2").click()
+    page.locator("#editor").fill("mine")
+    meanwhile(lambda block: block.set_item(1, "theirs"))
+    page.get_by_role("button", name="Save", exact=True).click()
+    conflict.get_by_text("What you edited is not there any more.").wait_for()
+    assert page.get_by_role("button", name="Save mine").count() == 0
+    conflict.get_by_role("button", name="Look at it as it is now").click()
+    page.locator("main .item", has_text="theirs").wait_for()
+    # Without a text to keep, a collision changes nothing and shows what is there.
+    page.get_by_role("button", name="Remove item 1").click()
+    meanwhile(lambda block: block.delete_item(0))
+    page.locator("dialog").get_by_role("button", name="Do it").click()
+    page.get_by_text("Not saved: scout saved version 5 meanwhile.").wait_for()
+    page.locator("main .item", has_text="zero").wait_for(state="detached")
+    assert page.locator("main .item").all_inner_texts() == ["theirs", "two and a half"]
+
+
+def test_the_slider_leads_into_the_past(shown: Shown) -> None:
     page = shown.watched.open("timeline")
     slider = page.locator("#as-of")
     slider.focus()
@@ -180,11 +289,73 @@ def test_the_past_is_shown_where_it_can_be(shown: Shown) -> None:
     page.locator("tbody tr").first.wait_for()
     assert page.locator("tbody tr").count() == 1
     page.get_by_role("navigation", name="Pages").get_by_text("Work").click()
-    page.locator("#past").get_by_text("work has no view of the past").wait_for()
+    page.get_by_text("There was no work yet.").wait_for()
+    page.get_by_role("navigation", name="Pages").get_by_text("Memory").click()
+    page.get_by_text("No agent had a memory at that time.").wait_for()
+    page.get_by_role("navigation", name="Pages").get_by_text("Overview").click()
+    page.locator(".figure", has_text="commits").get_by_text("1", exact=True).wait_for()
     page.get_by_role("link", name="Back to now").click()
     page.locator("#past").wait_for(state="hidden")
-    shown.watched.open("memory/scout/persona?at=25")
-    page.get_by_text(re.compile(r"Version \d, as it was at commit 25")).wait_for()
+
+
+def test_every_page_turns_into_the_past(shown: Shown) -> None:
+    page, seq = shown.watched.page, 0
+
+    async def change(u: dgent.Universe) -> None:
+        nonlocal seq
+        memory, work = Library(u, "scout"), Cupboard(u)
+        route = await memory.create("route", text="north of the wall\n", kind="core")
+        await memory.share("route", with_agent="critic", permission="read_write")
+        await memory.create("gone", text="beyond the wall\n", kind="core")
+        crumb = await work.add("Look back", state="ready")
+        await work.comment(crumb, "Once is enough.")
+        seq = await u.seq()
+        await route.append("came later\n")
+        await work.take_one(crumb.id, "critic")
+        await work.done(await work.take_one((await work.add("Came later", state="ready")).id, "critic"))
+        await memory.delete("gone")
+
+    write(shown.url, change)
+    expected = {
+        "overview": "Commits of the 14 days before",
+        "memory/scout": "beyond the wall",
+        "memory/scout/gone": "beyond the wall",
+        "memory/scout/gone?tab=history": "1 version",
+        "memory/scout/route": f"Version 1, as it was at commit {seq}",
+        "memory/scout/persona?tab=tree": "v1 – v2",
+        "memory/scout/route?tab=sharing": "read and write it",
+        "work": "Look back",
+        "work/ready": "Look back",
+        "work/trails": "try an index on dates",
+        "work/lessons": "A cache does not help here",
+        "work/graph": "crumb · ready",
+        "data": "research.source",
+        "data/witness.mark/ship": "What it came from",
+        "search?q=beyond": "wall",
+        "timeline": f"Every change up to commit {seq}.",
+    }
+    for path, text in expected.items():
+        shown.watched.open(f"{path}{'&' if '?' in path else '?'}at={seq}")
+        page.locator("main").get_by_text(text).first.wait_for()
+        assert "ame later" not in page.locator("main").inner_text(), path
+        assert page.locator("main .failure").count() == 0, path
+        # Nothing can be changed there.
+        changing = "Edit|New block|New crumb|Undo|Roll back|Take back|Share|Add|Complete|Abandon|Delete"
+        for button in page.locator("main button").all_inner_texts():
+            assert not re.fullmatch(changing, button), (path, button)
+        assert page.locator("main [draggable=true]").count() == 0, path
+    shown.watched.open(f"work?at={seq}")
+    page.locator("[data-state=ready] .tile", has_text="Look back").click()
+    page.get_by_text("Once is enough.").wait_for()
+    assert page.locator("main select, main form").count() == 0
+    shown.watched.open("work")
+    page.locator("[data-state=taken] .tile", has_text="Look back").wait_for()
+    # One step on, the block is as the next commit left it.
+    shown.watched.open(f"memory/scout/route?at={seq}")
+    page.get_by_role("button", name="One commit later").click()
+    page.get_by_text("came later").wait_for()
+    shown.watched.open("memory/scout/gone")
+    page.get_by_text("scout has no block “gone”.").wait_for()
 
 
 def test_a_card_is_moved(shown: Shown) -> None:

@@ -212,7 +212,7 @@ class Cupboard:
 
     async def _define(self, definitions: Definitions, rev: int) -> None:
         self._definitions = definitions
-        if rev:
+        if rev and self._universe.past is None:
             self._indexed = declare_indexes(self._universe, definitions, self._indexed)
         self._catalog_rev = rev
 

@@ -21,6 +21,7 @@ from dgent import clock
 from dgent.cupboard import errors
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import CrumbRecord, LeaseRecord, StashRecord
+from dgent.universe.universe import Universe
 
 LEASE_S = 300.0
 """The default length of a lease in seconds."""
@@ -45,6 +46,20 @@ def check_lease(lease_s: object) -> timedelta:
     return timedelta(seconds=lease_s)
 
 
+async def read_leases(universe: Universe, targets: Iterable[str]) -> list[LeaseRecord | None]:
+    """Return the leases of some crumbs; none in the past, where heartbeats are not kept."""
+    wanted = [lease_id(target) for target in targets]
+    if universe.past is not None:
+        return [None] * len(wanted)
+    return [getattr(each, "value", None) for each in await universe.get_many(wanted)]
+
+
+def find_now(universe: Universe) -> datetime:
+    """Return the time that a handle reads at: now, or that of the past it shows."""
+    past = universe.past
+    return clock.now() if past is None else past.at
+
+
 def effective_end(first: datetime | None, lease: LeaseRecord | None, token: int) -> datetime | None:
     """Return the end of a lease by the wall clock: its first end, or a later one by a heartbeat."""
     if lease is None or lease.token != token or first is None:
@@ -52,13 +67,18 @@ def effective_end(first: datetime | None, lease: LeaseRecord | None, token: int)
     return max(first, lease.until)
 
 
-def is_expired(target: str, first: datetime | None, lease: LeaseRecord | None, token: int) -> bool:
-    """Check whether a lease has expired; `first` is its end when taken, None for a claim without a lease."""
+def is_expired(
+    target: str, first: datetime | None, lease: LeaseRecord | None, token: int, now: datetime | None = None
+) -> bool:
+    """Check whether a lease has expired; `first` is its end when taken, None for a claim without a lease.
+
+    `now` is the time of a handle that reads the past.
+    """
     if first is None:
         return False
     if lease is None or lease.token != token or not lease.boot:
         until = effective_end(first, lease, token)
-        return until is not None and until <= clock.now()
+        return until is not None and until <= (now or clock.now())
     if lease.boot == clock.boot():
         return lease.ends_us <= clock.since_boot_us()
     if max(first, lease.until) <= clock.now():

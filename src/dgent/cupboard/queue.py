@@ -19,12 +19,14 @@ from dgent.cupboard.lease import (
     check_lease,
     effective_end,
     extend_lease,
+    find_now,
     has_expired,
     is_expired,
     lease_id,
     make_lease,
+    read_leases,
 )
-from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LinkRecord
+from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LeaseRecord, LinkRecord
 from dgent.cupboard.short_id import handle_of
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
@@ -74,7 +76,7 @@ async def _find_ready(
     query: Query | None = _make_queue_query(first)
     while query is not None and (enough is None or len(found) < enough):
         page = await universe.page(query)
-        found += _pick_ready(page.items, test)
+        found += _pick_ready(page.items, test, find_now(universe))
         full = page.further is None or (enough is not None and len(found) >= enough)
         query = None if full else query.replace(cursor=page.cursor, limit=PAGE)  # the filter left too few
     if len(found) > 1:  # equal ones stay in the order of their first commits
@@ -83,10 +85,9 @@ async def _find_ready(
 
 
 def _pick_ready(
-    some: Iterable[Any], test: Callable[[Crystal[CrumbRecord]], bool] | None
+    some: Iterable[Any], test: Callable[[Crystal[CrumbRecord]], bool] | None, now: datetime
 ) -> list[Crystal[CrumbRecord]]:
     """Return those that can be read, are not put off, and pass the filter."""
-    now = clock.now()
     fresh = [each for each in some if isinstance(each, Crystal) and not _is_deferred(each.value, now)]
     return fresh if test is None else [each for each in fresh if test(each)]
 
@@ -127,18 +128,18 @@ async def find_expired(universe: Universe) -> list[Crystal[CrumbRecord]]:
         query = query.replace(cursor=page.cursor)
     if not leased:
         return []
-    leases = await universe.get_many([lease_id(each.id) for each in leased])
-    now = clock.now()
+    leases = await read_leases(universe, [each.id for each in leased])
+    now = find_now(universe)
     return [
         each
         for each, lease in zip(leased, leases, strict=True)
-        if _is_expired(each, lease) and not each.value.open_parents and not _is_deferred(each.value, now)
+        if _is_expired(each, lease, now) and not each.value.open_parents and not _is_deferred(each.value, now)
     ]
 
 
-def _is_expired(found: Crystal[CrumbRecord], lease: Any) -> bool:
+def _is_expired(found: Crystal[CrumbRecord], lease: LeaseRecord | None, now: datetime | None = None) -> bool:
     crumb = found.value
-    return is_expired(found.id, crumb.lease_until, getattr(lease, "value", None), crumb.token)
+    return is_expired(found.id, crumb.lease_until, lease, crumb.token, now)
 
 
 async def take(
@@ -196,7 +197,7 @@ async def _claim(
     try:
         async with cupboard._universe.transaction(note=note) as tx:
             lease = await tx.get(lease_id(found.id))
-            if crumb.state == "taken" and not _is_expired(found, lease):
+            if crumb.state == "taken" and not _is_expired(found, getattr(lease, "value", None)):
                 raise VersionConflict(f"the lease of {crumb.holder!r} has not expired", id=found.id)
             stored = await tx.store(changed, expect=found.rev)
             if length is not None:
@@ -243,10 +244,10 @@ async def explain(cupboard: Cupboard, found: Iterable[Crystal[CrumbRecord]]) -> 
     universe = await cupboard._ready()
     crystals = list(found)
     obstacles = await find_obstacles(cupboard, crystals)
-    leases = await universe.get_many([lease_id(each.id) for each in crystals])
-    now = clock.now()
+    leases = await read_leases(universe, [each.id for each in crystals])
+    now = find_now(universe)
     return [
-        _explain_one(cupboard, each, obstacles, getattr(lease, "value", None), now)
+        _explain_one(cupboard, each, obstacles, lease, now)
         for each, lease in zip(crystals, leases, strict=True)
     ]
 
@@ -261,7 +262,7 @@ def _explain_one(
     crumb = found.value
     against, reasons = [], []
     until = effective_end(crumb.lease_until, lease, crumb.token) if crumb.state == "taken" else None
-    given_up = crumb.state == "taken" and is_expired(found.id, crumb.lease_until, lease, crumb.token)
+    given_up = crumb.state == "taken" and is_expired(found.id, crumb.lease_until, lease, crumb.token, now)
     if given_up:
         reasons.append(f"the lease of {crumb.holder} ended at {clock.text(until)}")  # type: ignore[arg-type]
     elif crumb.state != "ready":

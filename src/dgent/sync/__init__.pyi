@@ -58,6 +58,7 @@ from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.embedding import EmbeddingReport
 from dgent.universe.gate import Principal
 from dgent.universe.meaning import Mode
+from dgent.universe.past import Past
 from dgent.universe.relation import Association, Resolved
 from dgent.universe.search import Hits
 from dgent.universe.transaction import Names
@@ -403,6 +404,19 @@ class Universe:
 
         It reads only what the rooms let the principal see, and writes only what its trust covers.
         """
+
+    def at(self, moment: int | datetime) -> Universe:
+        """Return this universe as it was at a commit or a time: for reading, also by libraries and cupboards.
+
+        Who acts for a principal sees there what it may see now.
+        """
+
+    @property
+    def past(self) -> Past | None:
+        """The moment that this handle reads at, by `at`; None for the present."""
+
+    def present(self) -> Universe:
+        """Return the same handle for the present."""
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Register schemas; a contract or step that is wrong raises here, before any data."""

@@ -167,17 +167,22 @@ class Gate:
 
     def in_room(self, room: str) -> Gate:
         """Return the gate for the work of a room: other rooms' records stay as closed as before."""
-        return Gate(self.universe, self.principal, room)
+        return self.over(self.inner, room)
+
+    def over(self, inner: Backend, room: str | None) -> Gate:
+        """Return the same gate before another backend, or for the work of a room.
+
+        What may be seen is still judged by the store as it is now.
+        """
+        twin = Gate(self.universe, self.principal, room)
+        twin.inner = inner
+        return twin
 
     @property
     def at_hand(self) -> Gate:
         """Return the same gate over the local copy that answers while the store is unavailable."""
         inner = getattr(self.inner, "at_hand", self.inner)
-        if inner is self.inner:
-            return self
-        twin = Gate(self.universe, self.principal, self.room)
-        twin.inner = inner
-        return twin
+        return self if inner is self.inner else self.over(inner, self.room)
 
     # -- what the principal may see -------------------------------------------------------
 
@@ -187,7 +192,7 @@ class Gate:
     async def _scopes(self) -> _Scopes:
         """Return the scopes of now; worked out again when anything was committed since."""
         self._check_reads()
-        seq = None if self.degradation is not None else await self.inner.last_seq()
+        seq = None if self.degradation is not None else await self.universe.backend.last_seq()
         if self._kept is not None and self._kept[0] == seq:
             return self._kept[1]
         found: dict[str, Scope] = {}

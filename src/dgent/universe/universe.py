@@ -53,6 +53,7 @@ from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of
 from dgent.universe.embedding import Embedding, EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.meaning import Mode, Search, Searched, check_mode, search_both
+from dgent.universe.past import Past, find_past
 from dgent.universe.room_texts import RoomTexts
 from dgent.universe.search import MAX_K, Hits
 from dgent.universe.transaction import Names, Transaction, transact
@@ -187,6 +188,33 @@ class Universe:
             return self._twin(author=principal.name)
         gate: Backend = Gate(self, principal)
         return self._twin(author=principal.name, backend=gate, rooms=set())
+
+    async def at(self, moment: int | datetime) -> Universe:
+        """Return this universe as it was at a commit or a time: for reading, also by libraries and cupboards.
+
+        Who acts for a principal sees there what it may see now.
+        """
+        await self._ready()
+        seq = await seq_of(self.backend, moment)
+        inner = self.backend.inner if isinstance(self.backend, Gate) else self.backend
+        past: Any = await find_past(inner, seq or 0)
+        backend = self.backend.over(past, self.backend.room) if isinstance(self.backend, Gate) else past
+        return self._twin(backend=backend, rooms=set())
+
+    @property
+    def past(self) -> Past | None:
+        """The moment that this handle reads at, by `at`; None for the present."""
+        backend = self.backend.inner if isinstance(self.backend, Gate) else self.backend
+        return backend if isinstance(backend, Past) else None
+
+    def present(self) -> Universe:
+        """Return the same handle for the present."""
+        past = self.past
+        if past is None:
+            return self
+        if isinstance(self.backend, Gate):
+            return self._twin(backend=self.backend.over(past.inner, self.backend.room))
+        return self._twin(backend=past.inner)
 
     def _twin(self, **changed: Any) -> Universe:
         twin = object.__new__(Universe)
@@ -605,7 +633,8 @@ class Universe:
         await self._ready()
         words, mode = search.parse(text), check_mode(mode)
         asked = among if query.schema is None else (query.schema,)
-        seq = None if as_of is None else await seq_of(self.backend, as_of)
+        then = self.past
+        seq = await seq_of(self.backend, then.seq if as_of is None and then is not None else as_of)
         search_ = Search(text, words, query, self.contracts, k, seq, NONE_OWN, among)
         found, legs, note = await self._search_fresh(search_, asked, mode, partial)
         for schema in found.behind:
@@ -639,7 +668,7 @@ class Universe:
 
     def _unlimited(self) -> Universe:
         """Return the universe that shows everything."""
-        return self.backend.universe if isinstance(self.backend, Gate) else self
+        return self.backend.universe if isinstance(self.backend, Gate) else self.present()
 
     async def embedded(self, *, progress: Progress | None = None) -> int:
         """Embed now all texts that wait, and return how many versions that were; raises EmbedderFailed."""

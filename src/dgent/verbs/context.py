@@ -65,8 +65,21 @@ class Context:
         twin.__dict__.update(self.__dict__, out=out, upload=upload)
         return twin
 
-    async def universe(self) -> Universe:
-        """Return the universe of this call, limited to the caller's permissions; opens it at first use."""
+    async def universe(self, as_of: str | None = None) -> Universe:
+        """Return the universe of this call, limited to the caller's permissions; opens it at first use.
+
+        With `as_of` as it was then, for reading.
+        """
+        universe = await self._find_universe()
+        if as_of is None:
+            return universe
+        from dgent.verbs import parse  # few calls look back
+
+        moment = parse.point(as_of)
+        assert moment is not None
+        return await universe.at(moment)
+
+    async def _find_universe(self) -> Universe:
         if self._universe is None:
             raise Unsupported("there is no store here", hint="give --url or a constellation")
         universe = await self._universe()

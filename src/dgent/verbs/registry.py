@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -54,6 +54,15 @@ def option(
     """
     extra = {"short": short, "name": name, "complete": complete, "prompt": prompt}
     return msgspec.Meta(description=help, extra=extra)
+
+
+AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
+
+
+class PastAsk(Ask, kw_only=True):
+    """Base class of the input of a verb that can look at the past."""
+
+    as_of: AsOf = None
 
 
 class Verb(msgspec.Struct, frozen=True):

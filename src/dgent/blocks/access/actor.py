@@ -183,6 +183,38 @@ class System(Actor):
         return BlockPermission(header, "append")
 
 
+@dataclass(frozen=True)
+class PastActor(Actor):
+    """An agent that looks at the past: of what it saw then, it sees what it may see now.
+
+    `now` is the store as it is. An agent's own blocks stay visible there after they were deleted.
+    """
+
+    now: Universe
+
+    async def find_permission(self, reader: Reader, id: str, owner: str) -> BlockPermission | None:
+        """Return the agent's permission on a block then; None also when it may not see it now."""
+        found = await super().find_permission(reader, id, owner)
+        return None if found is None or not await self._may_see(found) else found
+
+    async def find_own(
+        self, reader: Reader, *wanted: Where, limit: int | None = None
+    ) -> list[BlockPermission]:
+        """Return the permission on the agent's own blocks then, and on common ones still there."""
+        found = await super().find_own(reader, *wanted, limit=limit)
+        return [each for each in found if await self._may_see(each)]
+
+    async def _find_shared(self, reader: Reader, wanted: Sequence[Where]) -> list[BlockPermission]:
+        found = await super()._find_shared(reader, wanted)
+        return [each for each in found if await self._may_see(each)]
+
+    async def _may_see(self, found: BlockPermission) -> bool:
+        owner = found.header.value.owner
+        if owner == self.agent:
+            return True
+        return await super().find_permission(self.now, found.header.id, owner) is not None
+
+
 async def find_group_ids(reader: Reader, names: Iterable[str]) -> dict[str, str]:
     """Map names of groups to the ids of their records; where a name has two possible ids, look."""
     places = {name: group_id(name) for name in names}
@@ -254,8 +286,8 @@ class BlockScope:
 
 
 async def find_scope(universe: Universe, principal: Principal) -> BlockScope:
-    """Return the current scope of an agent; reads raw records, so that no schema is declared."""
-    agent = principal.name
+    """Return the scope of an agent now, also for the past; reads raw records, so no schema is declared."""
+    universe, agent = universe.present(), principal.name
     members = await _find_raw(universe, MEMBER.name, {"agent": agent})
     groups = await find_group_ids(universe, (each.data["group"] for each in members))
     recipients = [agent_id(agent), *groups.values()]

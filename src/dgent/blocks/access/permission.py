@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from dgent import ids
 from dgent.blocks import errors
 from dgent.blocks.access import audit
-from dgent.blocks.access.actor import Actor, BlockPermission, Header, Reader
+from dgent.blocks.access.actor import Actor, BlockPermission, Header, PastActor, Reader
 from dgent.blocks.errors import missing
 from dgent.blocks.history.idle import IdleLogs
 from dgent.blocks.kind import CONSTELLATION, PERMISSIONS, TRUSTS
@@ -20,6 +20,7 @@ from dgent.blocks.record import ROOM, SCHEMAS, AuditRecord
 from dgent.errors import Denied, DgentError, InputError, VersionConflict
 from dgent.store.backend import Op
 from dgent.universe.gate import Gate
+from dgent.universe.past import refuse_change
 from dgent.universe.universe import Universe
 
 if TYPE_CHECKING:
@@ -260,13 +261,22 @@ class AgentPermissions:
         universe.register(*SCHEMAS)
         self.universe = universe.for_room(ROOM, partial=True)
         self.universe.author = agent  # the author of its commits, whoever opened the universe
-        self.actor = Actor(agent, self.trust)
+        if universe.past is None or self.trust == "partner":
+            self.actor = Actor(agent, self.trust)
+        else:
+            self.actor = PastActor(agent, self.trust, self.universe.present())
         self.logs = IdleLogs(self.universe)
         self._consent, self._consent_s = consent, consent_s
 
     async def check(self, block: Block, operation: str, what: str) -> PermissionCheck:
         """Check permission for an operation on a block; asks for consent where it is needed."""
+        self._check_present(operation)
         return await PermissionCheck(self, block, operation, what).ask()
+
+    def _check_present(self, operation: str) -> None:
+        """Raise Denied for anything but reading where the handle reads the past."""
+        if operation != "read" and self.universe.past is not None:
+            raise refuse_change(self.universe.past.seq)
 
     async def ask_consent(self, label: str, operation: str, what: str, reason: str) -> bool:
         """Ask the library's consent function; False when there is none or it does not answer in time."""
@@ -290,6 +300,7 @@ class AgentPermissions:
 
     async def require_trust(self, operation: str, label: str, what: str = "") -> None:
         """Check, by trust alone, an operation that is not about one block."""
+        self._check_present(operation)
         judgement = judge(operation, "admin", self.trust)
         if judgement.verdict != "allow":
             error = denied_error(label, what or operation, judgement)

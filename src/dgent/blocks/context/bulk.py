@@ -17,6 +17,7 @@ from dgent.blocks.document.document import Document
 from dgent.blocks.document.render import render_document
 from dgent.blocks.document.shape import Shape, load_shape
 from dgent.blocks.history.log import VersionLog
+from dgent.blocks.history.past import open_log
 from dgent.blocks.history.version import REWRITES
 from dgent.blocks.record import REDACTION, SNAPSHOT, VERSION, redaction_id, snapshot_id, version_id
 from dgent.model.datum import Datum
@@ -108,6 +109,9 @@ async def render_blocks(
 ) -> None:
     """Bring `rendered` up to date for some blocks: read and render those that are new or changed."""
     wanted = {header.id: header for header in headers}
+    if universe.past is not None:
+        rendered |= {id: await _render_alone(universe, header, how) for id, header in wanted.items()}
+        return
     known = [id for id, header in wanted.items() if id in rendered and rendered[id].rev == header.rev]
     same = await _find_same(universe, {id: rendered[id].version for id in known})
     changed = {id: header for id, header in wanted.items() if id not in same}
@@ -142,11 +146,22 @@ async def find_states(universe: Universe, versions: Mapping[str, int]) -> dict[s
 
 async def find_sizes(universe: Universe, ids: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Map blocks to their newest version and its size in characters, except those packed meanwhile."""
+    if universe.past is not None:
+        return {id: size for id in ids if (size := await _find_size_then(universe, id)) is not None}
     return {
         each.id: (each.last, int(each.came[-1].data.get("size", 0)))
         for each in await _read(universe, ids)
         if each.came
     }
+
+
+async def _find_size_then(universe: Universe, id: str) -> tuple[int, int] | None:
+    """Return the newest version of then and its size; None where that can no longer be read."""
+    log = open_log(universe, id)
+    with suppress(errors.DocumentCorrupt, errors.VersionNotFound):
+        newest = (await log.newest_versions(1))[-1]
+        return newest.number, newest.size
+    return None
 
 
 async def load(universe: Universe, logs: Mapping[str, VersionLog]) -> None:
@@ -166,10 +181,10 @@ def _render_text(header: Header, document: Callable[[], Document], how: Renderer
 
 
 async def _render_alone(universe: Universe, header: Header, how: Renderer) -> RenderedBlock:
-    log = VersionLog(universe, header.id)
+    log = open_log(universe, header.id)
     try:
         await log.refresh()
-    except errors.DocumentCorrupt as error:
+    except (errors.DocumentCorrupt, errors.VersionNotFound) as error:
         text = f"[this block cannot be read: {error.message}]"
         return RenderedBlock(header.rev, 0, text, frozenset(), 0, error.message)
     by = frozenset(each.by for each in log.tail)

@@ -116,7 +116,7 @@ async def build_context(library: Library, wanted: ContextRequest) -> Context:
     bulk.forget_others(rendered, [each.header.id for each in visible])
     await bulk.render_blocks(library._universe, [each.header for _, each in shown], rendered)
     parts = [_part(library.agent, group, each, rendered[each.header.id], wanted) for group, each in shown]
-    if wanted.changes:
+    if wanted.changes and library._universe.past is None:  # what was seen when is not kept
         parts += await _changes(library, [each for _, each in shown if each.header.value.document != "log"])
     if wanted.since is not None:
         parts += await _activity(library, wanted.since)

@@ -90,7 +90,7 @@ class BlockSearch:
     async def _find_scope(self, agent: str) -> BlockScope:
         if self._universe.degraded is not None:
             return await find_scope(self._universe, Principal(agent, "friend"))
-        now = agent, await self._universe.seq()
+        now = agent, await self._universe.present().seq()
         if self._scope is None or self._scope[0] != now:
             self._scope = now, await find_scope(self._universe, Principal(agent, "friend"))
         return self._scope[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from dgent.blocks.history.log import VersionLog
+from dgent.blocks.history.past import open_log
 from dgent.universe.universe import Universe
 
 MOST = 32  # logs that are kept
@@ -24,7 +25,7 @@ class IdleLogs:
 
     def take(self, block: str) -> VersionLog:
         """Return the log of a block, which then belongs to the caller alone."""
-        return self._logs.pop(block, None) or VersionLog(self._universe, block)
+        return self._logs.pop(block, None) or open_log(self._universe, block)
 
     def give_back(self, log: VersionLog) -> None:
         """Keep a log that nobody uses any more, unless it is too large."""

@@ -10,7 +10,7 @@ from dgent import clock
 from dgent.errors import HistoryGone
 from dgent.model import reserved
 from dgent.store.backend import KINDS, Change, Item, PartView, Version, View
-from dgent.store.engine.kernel import DELETE, FORGET, QUIET, SAME, Logged, Reading
+from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, Reading
 from dgent.store.engine.row import Row, datum_of, unpack_row
 from dgent.store.engine.versions import DELTA
 
@@ -143,9 +143,16 @@ def find_changed(
     None stands for one that was not live then. What follows from other records has no past: it never was.
     Raises HistoryGone for a pruned version, of one of the schemas if these are given.
     """
-    touched = {record_key for logged in reading.log(as_of, None) for _, record_key, _ in logged.ops}
+    touched: dict[int, tuple[int, int]] = {}  # the code and rev of the first op after it, by record
+    for logged in reading.log(as_of, None):
+        for code, record_key, rev in logged.ops:
+            if record_key not in touched:
+                touched[record_key] = code & ~QUIET, rev
     found: dict[int, Row | None] = {}
-    for record_key in touched:
+    for record_key, first in touched.items():
+        if first == (PUT, 1):
+            found[record_key] = None  # it was made later, so none of it is read
+            continue
         head = reading.row(record_key)
         if head is None or head.seq <= as_of:
             continue

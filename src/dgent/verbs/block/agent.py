@@ -10,7 +10,7 @@ from dgent.verbs.block.answer import AgentInfo, GroupInfo
 from dgent.verbs.block.library import library_of
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, PastAsk, argument, option, verb
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 Status = Annotated[str | None, option("active, hibernated or archived", short="s")]
@@ -36,7 +36,7 @@ async def create(context: Context, ask: CreateAgent) -> AgentInfo:
     return _agent(await (await library_of(context)).agents.create(ask.name, description=ask.description))
 
 
-class ListAgents(Ask):
+class ListAgents(PastAsk):
     """Input of `agent.list`."""
 
     status: Status = None
@@ -45,7 +45,7 @@ class ListAgents(Ask):
 @verb("agent.list", effect="read", errors=(InputError,))
 async def list_(context: Context, ask: ListAgents) -> Items[AgentInfo]:
     """List the agents of the constellation."""
-    found = await (await library_of(context)).agents.list(status=ask.status)
+    found = await (await library_of(context, ask.as_of)).agents.list(status=ask.status)
     return Items([_agent(each) for each in found])
 
 

@@ -22,10 +22,19 @@ from dgent.verbs.block.answer import (
     BlockText,
     header_of,
 )
-from dgent.verbs.block.library import Kind, OneBlock, Owner, Permission, block_of, content_of, library_of
+from dgent.verbs.block.library import (
+    Kind,
+    OneBlock,
+    OnePastBlock,
+    Owner,
+    Permission,
+    block_of,
+    content_of,
+    library_of,
+)
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
-from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, Items, NoInput, PastAsk, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.blocks import Shape
@@ -82,7 +91,7 @@ async def create(context: Context, ask: CreateBlock) -> BlockHeader:
     return header_of(made)
 
 
-class ListBlocks(Ask):
+class ListBlocks(PastAsk):
     """Input of `block.list`."""
 
     folder: Annotated[str | None, argument("only labels in this folder, as projects/x")] = None
@@ -93,7 +102,7 @@ class ListBlocks(Ask):
 @verb("block.list", effect="read", errors=(InputError,))
 async def list_(context: Context, ask: ListBlocks) -> Blocks:
     """List an agent's blocks."""
-    library = await library_of(context)
+    library = await library_of(context, ask.as_of)
     found = await library.list(ask.folder, kind=ask.kind, shared=ask.shared)
     sizes = await library.sizes(found)
     items = [header_of(each, sizes.get(each.id)) for each in found]
@@ -103,7 +112,7 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     return Blocks(items, library.agent, gone)
 
 
-class GetBlock(OneBlock):
+class GetBlock(OnePastBlock):
     """Input of `block.get`."""
 
     section: Annotated[str | None, option("only this section of a composite")] = None
@@ -115,7 +124,7 @@ class GetBlock(OneBlock):
 @verb("block.get", effect="read", errors=(InputError, NotFound))
 async def get(context: Context, ask: GetBlock) -> BlockText:
     """Show what a block says."""
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     part = block if ask.section is None else block.section(ask.section)
     found = await part.current()
     if ask.lines is None:
@@ -127,9 +136,9 @@ async def get(context: Context, ask: GetBlock) -> BlockText:
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))
-async def info(context: Context, ask: OneBlock) -> BlockInfo:
+async def info(context: Context, ask: OnePastBlock) -> BlockInfo:
     """Show what a block is: its kind, limit, permission, shares, checkpoints."""
-    library = await library_of(context)
+    library = await library_of(context, ask.as_of)
     block = await block_of(library, ask)
     size = len(await block.text())
     return BlockInfo(

@@ -20,7 +20,16 @@ from dgent.verbs.block.answer import (
     version_of,
 )
 from dgent.verbs.block.block import ERRORS
-from dgent.verbs.block.library import BLOCK, Expect, Limit, Message, OneBlock, block_of, library_of
+from dgent.verbs.block.library import (
+    BLOCK,
+    Expect,
+    Limit,
+    Message,
+    OneBlock,
+    OnePastBlock,
+    block_of,
+    library_of,
+)
 from dgent.verbs.context import Context
 from dgent.verbs.registry import argument, option, verb
 
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
 VERSION = "a version's number, or the name of a checkpoint"
 
 
-class BlockHistory(OneBlock, kw_only=True):
+class BlockHistory(OnePastBlock, kw_only=True):
     """Input of `block.history`."""
 
     limit: Limit = 20
@@ -42,7 +51,7 @@ async def history(context: Context, ask: BlockHistory) -> BlockVersions:
     """List the versions of a block, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     found = await block.history()
     return BlockVersions(
         [version_of(each) for each in found[max(ask.offset, 0) :][: ask.limit]],
@@ -50,7 +59,7 @@ async def history(context: Context, ask: BlockHistory) -> BlockVersions:
     )
 
 
-class DiffBlock(OneBlock, kw_only=True):
+class DiffBlock(OnePastBlock, kw_only=True):
     """Input of `block.diff`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
@@ -61,14 +70,14 @@ class DiffBlock(OneBlock, kw_only=True):
 @verb("block.diff", effect="read", errors=(InputError, NotFound))
 async def diff(context: Context, ask: DiffBlock) -> BlockDiff:
     """Show how two versions of a block differ."""
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     before = None if ask.before is None else await _number(block, ask.before)
     after = None if ask.after is None else await _number(block, ask.after)
     found = await block.diff(before, after)
     return BlockDiff(block.owner, block.label, found.before, found.after, found.text, found.changes)
 
 
-class At(OneBlock, kw_only=True):
+class At(OnePastBlock, kw_only=True):
     """Input of `block.at`."""
 
     label: Annotated[str, argument(BLOCK, complete="block")]
@@ -78,7 +87,7 @@ class At(OneBlock, kw_only=True):
 @verb("block.at", effect="read", errors=(InputError, NotFound))
 async def at(context: Context, ask: At) -> BlockText:
     """Show what a block said at a version or at a time."""
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     try:
         view = await block.at(await _number(block, ask.version))
     except errors.VersionNotFound as missing:
@@ -144,9 +153,9 @@ async def visit(context: Context, ask: Visit) -> EditResult:
 
 
 @verb("block.branches", effect="read", errors=(InputError, NotFound))
-async def branches(context: Context, ask: OneBlock) -> BlockBranches:
+async def branches(context: Context, ask: OnePastBlock) -> BlockBranches:
     """Show the tree of edits that undo has made of a block's history."""
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     versions = (await block.history())[::-1]
     here = versions[-1].node if versions else 0
     return BlockBranches(await block.branches(), block.owner, block.label, here, stretches(versions))
@@ -196,9 +205,9 @@ async def checkpoint(context: Context, ask: NameVersion) -> Checkpoint:
 
 
 @verb("block.checkpoints", effect="read", errors=(InputError, NotFound))
-async def checkpoints(context: Context, ask: OneBlock) -> Checkpoints:
+async def checkpoints(context: Context, ask: OnePastBlock) -> Checkpoints:
     """List the versions of a block that have names."""
-    block = await block_of(await library_of(context), ask)
+    block = await block_of(await library_of(context, ask.as_of), ask)
     found = await block.checkpoints()
     return Checkpoints([Checkpoint(name, number) for name, number in found.items()], block.label)
 

@@ -11,7 +11,7 @@ from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import InputError
 from dgent.verbs import parse
 from dgent.verbs.context import Context
-from dgent.verbs.registry import Ask, argument, option
+from dgent.verbs.registry import Ask, AsOf, argument, option
 
 if TYPE_CHECKING:
     from dgent.blocks import Block, Library
@@ -37,11 +37,23 @@ class OneBlock(Ask):
     owner: Owner = None
 
 
-async def library_of(context: Context) -> Library:
-    """Return the library of the calling agent, with its trust and its way to ask for consent."""
-    if context.library is not None:
-        return context.library
-    universe = await context.universe()
+class OnePastBlock(OneBlock, kw_only=True):
+    """Input of a verb that takes one block, as it was."""
+
+    as_of: AsOf = None
+
+
+async def library_of(context: Context, as_of: str | None = None) -> Library:
+    """Return the library of the calling agent, with its trust and its way to ask for consent.
+
+    With `as_of` as it was then, for reading.
+    """
+    given = context.library
+    if given is not None and as_of is None:
+        return given
+    universe = await context.universe(as_of)
+    if given is not None:
+        return blocks.Library(universe, given.agent, trust=given.trust)
     caller = context.caller
     # Only a caller that speaks for the partner acts as the author that the store was opened for.
     author = universe.author if caller.trust == "partner" else caller.id

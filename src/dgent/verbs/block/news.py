@@ -12,7 +12,7 @@ from dgent.verbs.block.answer import BlockActivity, BlockNotice, RefusalInfo
 from dgent.verbs.block.library import FoundKind, Limit, library_of
 from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, Items, PastAsk, argument, option, verb
 
 
 class ListNotices(Ask):
@@ -84,7 +84,7 @@ async def refusals(context: Context, ask: Refused) -> Items[RefusalInfo]:
     )
 
 
-class Render(Ask):
+class Render(PastAsk):
     """Input of `block.render`."""
 
     budget: Annotated[int | None, option("at most so many tokens", short="b")] = None
@@ -95,7 +95,7 @@ class Render(Ask):
 @verb("block.render", effect="read", errors=(InputError,))
 async def render(context: Context, ask: Render) -> MemoryContext:
     """Show the memory part of an agent's prompt."""
-    library = await library_of(context)
+    library = await library_of(context, ask.as_of)
     return await library.context(ask.budget, list(ask.referenced), changes=ask.changes)
 
 

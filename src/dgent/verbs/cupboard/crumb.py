@@ -24,7 +24,7 @@ from dgent.verbs.cupboard.answer import (
     neighbour_of,
 )
 from dgent.verbs.cupboard.plan import VALUES, Links, Relations, find_links, links_of, read_plans
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, AsOf, Items, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Crumb as CrumbEntity
@@ -129,10 +129,16 @@ class OneCrumb(Ask):
     id: Annotated[str, argument(input.CrumbId, complete="crumb")]
 
 
+class OnePastCrumb(OneCrumb):
+    """Input of `crumb.get`."""
+
+    as_of: AsOf = None
+
+
 @verb("crumb.get", effect="read", errors=(NotFound,))
-async def get(context: Context, ask: OneCrumb) -> WholeCrumb:
+async def get(context: Context, ask: OnePastCrumb) -> WholeCrumb:
     """Show a crumb with its comments and links."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     crumb: CrumbEntity = await input.find_entity(cupboard, "crumbs", ask.id)
     judged = await cupboard.explain(crumb)
     trails = await _ends(cupboard, "belongs_to", "trails", from_id=crumb.id)
@@ -234,6 +240,7 @@ async def filters_of(cupboard: Cupboard, ask: FindCrumbs) -> dict[str, Any]:
 class ListCrumbs(FindCrumbs):
     """Input of `crumb.list`."""
 
+    as_of: AsOf = None
     words: Annotated[str, argument("words of its name, description, labels or comments", words=True)] = ""
     state: Annotated[tuple[str, ...], option("in this state; also open, in_progress, closed", short="s")] = ()
     name: Annotated[str | None, option("of this name")] = None
@@ -248,7 +255,7 @@ class ListCrumbs(FindCrumbs):
 @verb("crumb.list", effect="read", errors=(InputError, NotFound))
 async def list_(context: Context, ask: ListCrumbs) -> Items[Crumb]:
     """List crumbs, newest first; with words, the best first."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     filters = await filters_of(cupboard, ask)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
@@ -345,7 +352,7 @@ async def delete(context: Context, ask: OneCrumb) -> Removed:
     return Removed("crumbs", crumb.id, crumb.name)
 
 
-class CrumbHistory(OneCrumb):
+class CrumbHistory(OnePastCrumb):
     """Input of `crumb.history`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
@@ -354,7 +361,7 @@ class CrumbHistory(OneCrumb):
 @verb("crumb.history", effect="read", errors=(NotFound,))
 async def history(context: Context, ask: CrumbHistory) -> Items[CrumbVersion]:
     """List the versions of a crumb, newest first; also of one that was removed."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     versions = await cupboard.crumbs.versions(ask.id)
     if not versions:
         versions = await cupboard.crumbs.versions(await input.id_of(cupboard, "crumbs", ask.id))

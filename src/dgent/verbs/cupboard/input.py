@@ -45,8 +45,13 @@ SETTING = {"open": "ready", "in_progress": "taken", "closed": "pebble"}
 FINDING = {"open": ("draft", "pending", "ready"), "in_progress": ("taken",), "closed": ("pebble", "dust")}
 
 
-async def cupboard_of(context: Context) -> Cupboard:
-    """Return the cupboard on the store of a call, which a door may keep for the next one."""
+async def cupboard_of(context: Context, as_of: str | None = None) -> Cupboard:
+    """Return the cupboard on the store of a call, which a door may keep for the next one.
+
+    With `as_of` as it was then, for reading.
+    """
+    if as_of is not None:
+        return room.Cupboard(await context.universe(as_of))
     universe = await context.universe()
     if context.cupboard is None or context.cupboard.universe is not universe:
         context.cupboard = room.Cupboard(universe)

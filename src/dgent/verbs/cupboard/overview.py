@@ -13,7 +13,7 @@ from dgent.verbs.caller import Effect
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import Crumb, StashInfo, TrailInfo, crumb_of, stash_of, trail_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, PastAsk, argument, option, verb
 
 
 class Compare(Ask):
@@ -70,7 +70,7 @@ def _side(side: Side) -> TrailSide:
     )
 
 
-class ShowGraph(Ask):
+class ShowGraph(PastAsk):
     """Input of `cupboard.graph`."""
 
     trail: Annotated[str | None, option("only this trail", complete="trail")] = None
@@ -87,7 +87,7 @@ class GraphText(msgspec.Struct, frozen=True):
 @verb("cupboard.graph", effect="read", errors=(NotFound,))
 async def graph(context: Context, ask: ShowGraph) -> GraphText:
     """Draw crumbs, trails and stashes with their links."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     trail = None if ask.trail is None else await input.id_of(cupboard, "trails", ask.trail)
     found = await cupboard.graph(trail)
     return GraphText(found, found.dot() if ask.form == "dot" else found.mermaid())

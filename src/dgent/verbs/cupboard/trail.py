@@ -24,7 +24,7 @@ from dgent.verbs.cupboard.answer import (
     trail_fields,
     trail_of,
 )
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, AsOf, Items, PastAsk, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Cupboard, Ended, Trail
@@ -54,7 +54,7 @@ async def start(context: Context, ask: Start) -> TrailInfo:
     return trail_of(made)
 
 
-class ListTrails(Ask):
+class ListTrails(PastAsk):
     """Input of `trail.list`."""
 
     state: Annotated[tuple[str, ...], option("in this state", short="s")] = ()
@@ -65,7 +65,7 @@ class ListTrails(Ask):
 @verb("trail.list", effect="read", errors=(InputError,))
 async def list_(context: Context, ask: ListTrails) -> Items[TrailInfo]:
     """List trails, newest first."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     for word in ask.state:
@@ -84,10 +84,16 @@ class OneTrail(Ask):
     id: Annotated[str, argument(input.TrailId, complete="trail")]
 
 
+class OnePastTrail(OneTrail):
+    """Input of `trail.get`."""
+
+    as_of: AsOf = None
+
+
 @verb("trail.get", effect="read", errors=(NotFound,))
-async def get(context: Context, ask: OneTrail) -> WholeTrail:
+async def get(context: Context, ask: OnePastTrail) -> WholeTrail:
     """Show a trail with its crumbs as a tree."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     trail: Trail = await input.find_entity(cupboard, "trails", ask.id)
     crumbs = await _members(cupboard, trail_id=trail.id)
     kept = await _members(cupboard, id=list(trail.crumbs)) if trail.crumbs else []
@@ -182,7 +188,7 @@ async def delete(context: Context, ask: OneTrail) -> Removed:
     return Removed("trails", trail.id, trail.name)
 
 
-class FindLessons(Ask):
+class FindLessons(PastAsk):
     """Input of `trail.lessons`."""
 
     words: Annotated[str, argument("words that the name, goal, reason or lesson has", words=True)] = ""
@@ -192,7 +198,7 @@ class FindLessons(Ask):
 @verb("trail.lessons", effect="read", errors=(InputError,))
 async def lessons(context: Context, ask: FindLessons) -> Lessons:
     """List what was learned from trails that were given up, newest first."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     return Lessons([trail_of(each) for each in await cupboard.lessons(ask.words, limit=ask.limit)])

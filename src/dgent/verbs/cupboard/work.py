@@ -30,7 +30,7 @@ from dgent.verbs.cupboard.answer import (
     queued_of,
 )
 from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
-from dgent.verbs.registry import Ask, Items, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, AsOf, Items, NoInput, PastAsk, argument, option, verb
 
 if TYPE_CHECKING:
     from dgent.cupboard import Crumb as CrumbEntity
@@ -45,6 +45,7 @@ Lease = Annotated[
 class Ready(FindCrumbs):
     """Input of `crumb.ready`."""
 
+    as_of: AsOf = None
     limit: Annotated[int | None, option("at most so many", short="n")] = None
     explain: Annotated[bool, option("say why each can be taken")] = False
 
@@ -52,7 +53,7 @@ class Ready(FindCrumbs):
 @verb("crumb.ready", effect="read", errors=(InputError, NotFound))
 async def ready(context: Context, ask: Ready) -> Queue:
     """List the crumbs that can be taken now, by priority, then age."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     if ask.limit is not None and ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters = await filters_of(cupboard, ask)
@@ -102,7 +103,7 @@ async def duplicates(context: Context, ask: NoInput) -> Duplicates:
     return Duplicates([[crumb_of(each) for each in group] for group in await cupboard.duplicates()])
 
 
-class Blocked(Ask):
+class Blocked(PastAsk):
     """Input of `crumb.blocked`."""
 
     limit: Annotated[int | None, option("at most so many", short="n")] = None
@@ -111,7 +112,7 @@ class Blocked(Ask):
 @verb("crumb.blocked", effect="read")
 async def blocked(context: Context, ask: Blocked) -> Queue:
     """List the unfinished crumbs that wait for others, with what they wait for."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     items = [queued_of(each) for each in await cupboard.blocked(ask.limit)]
     return Queue(items, "" if items else "nothing waits for anything")
 
@@ -227,13 +228,14 @@ async def heartbeat(context: Context, ask: Heartbeat) -> Held:
 class ShowBoard(FindCrumbs):
     """Input of `crumb.board`."""
 
+    as_of: AsOf = None
     limit: Annotated[int, option("at most so many in a column", short="n")] = 20
 
 
 @verb("crumb.board", effect="read", errors=(InputError, NotFound))
 async def board(context: Context, ask: ShowBoard) -> Board:
     """Show the crumbs in columns by state."""
-    cupboard = await input.cupboard_of(context)
+    cupboard = await input.cupboard_of(context, ask.as_of)
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
     filters = await filters_of(cupboard, ask)

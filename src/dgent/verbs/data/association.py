@@ -13,7 +13,7 @@ from dgent.universe import relation
 from dgent.verbs.context import Context
 from dgent.verbs.data.answer import Records, record_of
 from dgent.verbs.data.record import find_record
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, Items, PastAsk, argument, option, verb
 
 
 class Associate(Ask):
@@ -44,7 +44,7 @@ async def associate(context: Context, ask: Associate) -> RecordLink:
     return _link(await u.associate(a, b, ask.kind, ask.weight))
 
 
-class Associated(Ask):
+class Associated(PastAsk):
     """Input of `data.associated`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
@@ -54,12 +54,12 @@ class Associated(Ask):
 @verb("data.associated", effect="read", errors=(NotFound,))
 async def associated(context: Context, ask: Associated) -> Items[RecordLink]:
     """List the links of a record."""
-    u = await context.universe()
+    u = await context.universe(ask.as_of)
     id = (await find_record(u, ask.id)).id
     return Items([_link(link) for link in await u.associated(id, ask.kind)])
 
 
-class FollowParents(Ask):
+class FollowParents(PastAsk):
     """Input of `data.chain`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
@@ -68,7 +68,7 @@ class FollowParents(Ask):
 @verb("data.chain", effect="read", errors=(NotFound,))
 async def chain(context: Context, ask: FollowParents) -> Records:
     """Show a record and what caused it, oldest first."""
-    u = await context.universe()
+    u = await context.universe(ask.as_of)
     links = await u.causal_chain((await find_record(u, ask.id)).id)
     return Records([record_of(each.datum if isinstance(each, Crystal) else each) for each in links])
 

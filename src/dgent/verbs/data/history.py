@@ -20,7 +20,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.answer import ChangeResult, Record, record_of
 from dgent.verbs.data.record import All, DryRun, FindRecords, find_record, query_of
-from dgent.verbs.registry import Ask, Items, argument, option, verb
+from dgent.verbs.registry import Ask, Items, PastAsk, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
 
@@ -38,7 +38,7 @@ class RecordVersion(msgspec.Struct, frozen=True):
     record: Record | None
 
 
-class RecordHistory(Ask):
+class RecordHistory(PastAsk):
     """Input of `data.history`."""
 
     id: Annotated[str, argument("the record's id", complete="id")]
@@ -48,7 +48,7 @@ class RecordHistory(Ask):
 @verb("data.history", effect="read", errors=(NotFound,))
 async def history(context: Context, ask: RecordHistory) -> Items[RecordVersion]:
     """List the versions of a record, newest first."""
-    u = await context.universe()
+    u = await context.universe(ask.as_of)
     return Items([version_of(version) for version in await _versions(u, ask.id, ask.limit)])
 
 

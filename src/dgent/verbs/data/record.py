@@ -30,10 +30,9 @@ from dgent.verbs.data.answer import (
     record_of,
 )
 from dgent.verbs.data.search import search_words
-from dgent.verbs.registry import Ask, NoInput, argument, option, verb
+from dgent.verbs.registry import Ask, AsOf, NoInput, PastAsk, argument, option, verb
 
 SchemaName = Annotated[str | None, option("only records of this schema", short="s", complete="schema")]
-AsOf = Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")]
 Note = Annotated[str | None, option("why; kept with the commit", short="m")]
 NAMED = 5  # ids that are listed where one was meant
 VERBS = "`dgent token` makes and revokes tokens"
@@ -382,9 +381,9 @@ class Schemas(msgspec.Struct, frozen=True):
 
 
 @verb("data.schemas", effect="read")
-async def schemas(context: Context, ask: NoInput) -> Schemas:
+async def schemas(context: Context, ask: PastAsk) -> Schemas:
     """List the schemas of the stored records."""
-    u = await context.universe()
+    u = await context.universe(ask.as_of)
     return Schemas(await u.schemas(partial=True), u.degraded is not None)
 
 

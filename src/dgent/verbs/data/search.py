@@ -14,7 +14,7 @@ from dgent.universe.universe import Universe
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.data.answer import SearchHit, SearchHits, record_of
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, AsOf, argument, option, verb
 
 WAIT_S = 3.0  # for an index that is being built
 
@@ -29,9 +29,7 @@ class SearchRecords(Ask):
     author: Annotated[str | None, option("by this author")] = None
     since: Annotated[str | None, option("made then or later: a time, or 2h for two hours ago")] = None
     until: Annotated[str | None, option("made before then")] = None
-    as_of: Annotated[str | None, option("as it was: a commit's number, a time, or 2h for two hours ago")] = (
-        None
-    )
+    as_of: AsOf = None
     limit: Annotated[int, option("at most so many", short="k")] = 10
     mode: Annotated[Mode, option("by words, by meaning, or by both where texts are embedded")] = "auto"
     explain: Annotated[bool, option("say how much of a score comes from each word")] = False

@@ -33,7 +33,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.history import Back, Log, LogEntry, log
 from dgent.verbs.data.record import All, DryRun
-from dgent.verbs.registry import Ask, argument, option, verb
+from dgent.verbs.registry import Ask, PastAsk, argument, option, verb
 
 LAST = 5
 MOST_DAYS = 366  # that are counted
@@ -85,7 +85,7 @@ class Status(msgspec.Struct, frozen=True):
     days: list[DayCount] = []
 
 
-class ShowStatus(Ask):
+class ShowStatus(PastAsk):
     """Input of `store.status`."""
 
     all: All = False
@@ -105,13 +105,14 @@ class ShowStatus(Ask):
 @verb("store.status", effect="read")
 async def status(context: Context, ask: ShowStatus) -> Status:
     """Show the store at a glance."""
-    u = await context.universe()
+    u = await context.universe(ask.as_of)
     stats = await u.stats()
     # An unavailable store cannot be inspected, and has no log.
     unavailable = u.degraded is not None
-    looked = [] if unavailable or ask.quick else [*await _inspect(u), *find_faults(await u.embedding())]
+    quick = ask.quick or u.past is not None  # what is wrong with it is wrong now
+    looked = [] if unavailable or quick else [*await _inspect(u), *find_faults(await u.embedding())]
     findings = [each for each in looked if each.level in ("warning", "problem")]
-    recent = Log([]) if unavailable else await _recent(context, ask)
+    recent = Log([]) if unavailable else await _recent(context, u, ask)
     kinds = [
         SchemaCount(each.name, each.records, list(each.building))
         for each in stats.schemas
@@ -124,7 +125,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         place if context.shows_place else "",
         engine,
         context.constellation,
-        "unchecked" if ask.quick else _judge(findings),
+        "unchecked" if quick else _judge(findings),
         bool(stats.details.get("degraded")),
         findings,
         stats.records if ask.all else sum(kind.records for kind in kinds),
@@ -144,16 +145,19 @@ def _judge(findings: list[Finding]) -> str:
     return "problem" if any(each.level == "problem" for each in findings) else "ok"
 
 
-async def _recent(context: Context, ask: ShowStatus) -> Log:
+async def _recent(context: Context, u: Universe, ask: ShowStatus) -> Log:
     """Return the last commits, and the work in progress."""
     if ask.commits:
-        return await log(context, Back(limit=ask.commits, all=ask.all))
-    return Log([], work=await room.work(await context.universe()))
+        before = None if u.past is None else u.past.seq + 1
+        found = await log(context, Back(limit=ask.commits, all=ask.all, before=before))
+        return found if before is None else msgspec.structs.replace(found, work=await room.work(u))
+    return Log([], work=await room.work(u))
 
 
 async def _count_days(u: Universe, days: int) -> list[DayCount]:
     """Count the commits of the last days by their numbers, so that none is read."""
-    midnight = clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    now = clock.now() if u.past is None else u.past.at
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     begins = [midnight - timedelta(days=back) for back in range(days - 1, -2, -1)] if days else []
     # The newest commit before a day: one at midnight itself is of that day.
     before = [await u.backend.seq_at(each - timedelta(microseconds=1)) for each in begins]

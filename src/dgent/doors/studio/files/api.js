@@ -31,10 +31,14 @@ function leave(how = "") {
   location.replace("/login" + (query ? "?" + query : ""));
 }
 
-export function call(verb, input = {}, { agent, signal } = {}) {
+const MAY_BE_EMPTY = new Set(["text", "value"]);  // what a block says; elsewhere an empty field asks for nothing
+
+// With `at` it asks for what was at that commit.
+export function call(verb, input = {}, { agent, signal, at = null } = {}) {
   const headers = { "Content-Type": "application/json", "X-Dgent-Studio": "1" };
   if (agent) headers["X-Dgent-Agent"] = encodeURIComponent(agent);
-  const given = Object.fromEntries(Object.entries(input).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  const given = Object.fromEntries(Object.entries(input).filter(([name, value]) => value !== null && value !== undefined && (value !== "" || MAY_BE_EMPTY.has(name))));
+  if (at !== null) given.as_of = String(at);
   return ask(`/v1/verbs/${verb}`, { method: "POST", headers, body: JSON.stringify(given), signal });
 }
 

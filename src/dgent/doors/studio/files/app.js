@@ -52,7 +52,7 @@ function drawNav(page) {
   replace(document.getElementById("nav"), PAGES.map((each, place) => h("a", { href: href([each]), "aria-current": each === page ? "page" : null, title: `${NAMES[each]} (${place + 1})` }, icon(each), h("span", null, NAMES[each]))));
 }
 
-async function drawPast(at, page, module) {
+async function drawPast(at, page) {
   const bar = document.getElementById("past");
   bar.hidden = at === null;
   document.body.classList.toggle("in-past", at !== null);
@@ -60,7 +60,7 @@ async function drawPast(at, page, module) {
   const when = h("span", null, `commit ${count(at)}`);
   const back = h("a", { class: "button", href: href([page, ...read().parts], { ...read().params, at: null }) }, "Back to now");
   const step = (by) => h("button", { type: "button", class: "quiet", "aria-label": by < 0 ? "One commit earlier" : "One commit later", onclick: () => go([page, ...read().parts], { ...read().params, at: Math.min(Math.max(1, at + by), state.newest) }) }, by < 0 ? "‹" : "›");
-  replace(bar, h("span", { class: "strong" }, "You are looking at the past: "), step(-1), when, step(1), back, module.past ? h("p", null, module.past) : null);
+  replace(bar, h("span", { class: "strong" }, "You are looking at the past: "), step(-1), when, step(1), back, h("p", null, "Every page shows it, and nothing can be changed here."));
   try { when.textContent = `commit ${count(at)}, ${moment((await call("data.get-commit", { seq: at, records: 0 })).at)}`; } catch { /* pruned: the number has to do */ }
 }
 
@@ -81,11 +81,11 @@ async function open({ again = false } = {}) {
   try {
     const module = await import(`./${name}.js`);
     if (signal.aborted) return;
-    drawPast(route.at, name, module);
+    drawPast(route.at, name);
     const moves = leaving;
     const nodes = await module.show({
       parts: route.parts, params: route.params, at: route.at, signal, state,
-      live: (listen) => moves.push(onCommit(soon(listen, signal))),
+      live: (listen) => { if (route.at === null) moves.push(onCommit(soon(listen, signal))); },  // the past stays as it was
       leave: (each) => moves.push(each),
       refresh: () => { if (!signal.aborted) open({ again: true }); },
     });

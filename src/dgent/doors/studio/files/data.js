@@ -20,10 +20,10 @@ export async function show(page) {
 // -- schemas ------------------------------------------------------------------------------------------
 
 async function schemasPage({ signal, live, refresh, at, params }) {
-  const { items, partial } = await call("data.schemas", {}, { signal });
+  const { items, partial } = await call("data.schemas", {}, { signal, at });
   live(refresh);
   const all = params.all === "1";
-  const shown = items.filter((each) => all || !each.owner && !each.name.startsWith("dgent.")).sort((a, b) => b.records - a.records);
+  const shown = items.filter((each) => (at === null || each.records) && (all || !each.owner && !each.name.startsWith("dgent."))).sort((a, b) => b.records - a.records);
   const row = (each) => h("tr", null,
     h("th", { scope: "row" }, h("a", { href: href(["data", each.name || "-"]) }, each.name || "no schema"), each.owner ? h("span", { class: "muted small" }, ` of ${each.owner}`) : null),
     h("td", { class: "number" }, count(each.records)),
@@ -32,7 +32,6 @@ async function schemasPage({ signal, live, refresh, at, params }) {
     h("td", null, each.building.length || each.lagging ? chip("building", "warning") : ""));
   return [
     heading("Data", plural(shown.reduce((sum, each) => sum + each.records, 0), "record"), h("a", { class: "button", href: href(["data"], { all: all ? null : "1" }) }, all ? "Only my data" : "Also dgent's own")),
-    at === null ? null : h("p", { class: "note" }, "Counts are those of now. A schema's records are shown as they were."),
     partial ? h("p", { class: "note" }, "The store is unavailable: only what is here is listed.") : null,
     shown.length ? h("div", { class: "scroll" }, h("table", { class: "table" }, h("thead", null, h("tr", null, ["Schema", "Records", "Versions", "Indexes", ""].map((each) => h("th", { scope: "col" }, each)))), h("tbody", null, shown.map(row))))
       : empty("There are no records yet.", "Store one, and it appears here:", "dgent remember '{\"action\": \"ship it\"}' --schema witness.mark"),
@@ -64,7 +63,7 @@ async function tablePage({ params, at, signal, live, refresh }, schema) {
         button("Next", () => { current += 1; load(); }, "", { disabled: !found.cursor, id: "next" }))];
   });
   await load();
-  live(() => { if (current === 0 && at === null) load(); });
+  live(() => { if (current === 0) load(); });
   return [
     heading(schema === "-" ? "No schema" : schema, at === null ? "Records, as they are now." : `Records as of commit ${at}.`, h("a", { class: "button", href: href(["data"]) }, "All schemas")),
     filters(params, where, set),
@@ -111,13 +110,13 @@ async function recordPage({ at, signal, live, refresh }, id) {
   let record = null, gone = null;
   try { record = await call("data.get", { id, as_of }, { signal }); } catch (error) { if (error.code !== "not_found") throw error; gone = error; }
   const [past, chain, links, caused] = await Promise.all([
-    call("data.history", { id, limit: 50 }, { signal }).catch(() => ({ items: [] })),
-    record ? call("data.chain", { id }, { signal }).catch(() => ({ items: [] })) : { items: [] },
-    record ? call("data.associated", { id }, { signal }).catch(() => ({ items: [] })) : { items: [] },
+    call("data.history", { id, limit: 50 }, { signal, at }).catch(() => ({ items: [] })),
+    record ? call("data.chain", { id }, { signal, at }).catch(() => ({ items: [] })) : { items: [] },
+    record ? call("data.associated", { id }, { signal, at }).catch(() => ({ items: [] })) : { items: [] },
     record ? call("data.query", { parent: record.id, limit: 20, all: true, as_of }, { signal }).catch(() => ({ items: [] })) : { items: [] },
   ]);
   live(refresh);
-  if (gone && !past.items.length) throw gone;
+  if (gone && at === null && !past.items.length) throw gone;
   const schema = record?.schema ?? past.items.find((each) => each.record)?.record.schema;
   return [
     heading(id, null, h("a", { class: "button", href: href(["data", schema || "-"]) }, schema || "No schema"), record && at === null ? button("Delete", () => remove(record, refresh), "quiet") : null),

@@ -4,34 +4,35 @@ import { h, replace, s } from "./dom.js";
 import { brief, count, plural } from "./format.js";
 import { agent as face, button, chip, complain, dialog, empty, heading, into, select, sideBySide, tabs, time, toast } from "./parts.js";
 import { go, href } from "./route.js";
+import { structured } from "./structured.js";
 
 const ALL = "_constellation_";
 const BUDGET = 2000;
 const PAGE = 30;
 
 export const title = "Memory";
-export const past = "The text of a block follows the time you chose. Lists, histories and the prompt show the present.";
 
 const ownerName = (owner) => (owner === ALL ? "everyone" : owner);
 
 export async function show(page) {
-  const { parts, params, signal, state } = page;
+  const { parts, params, signal, at, state } = page;
   const { you } = state.who;
-  const listed = (await call("agent.list", {}, { signal })).items.map((each) => each.name);
+  const listed = (await call("agent.list", {}, { signal, at })).items.map((each) => each.name);
   const names = you.here ? listed : [you.agent];
+  if (!names.length && at !== null) return [heading("Memory"), empty("No agent had a memory at that time.", "")];
   if (!names.length) return [heading("Memory"), empty("No agent has a memory yet.", "An agent gets one with its first block.", "dgent --agent scout block create persona \"I answer briefly.\"")];
   const name = names.includes(parts[0]) ? parts[0] : names[0];
-  const as = { agent: you.here ? name : null, signal };
+  const as = { agent: you.here ? name : null, signal, at };
   const blocks = (await call("block.list", { shared: true }, as)).items;
   const label = parts[1] ?? null;
   const owner = params.owner ?? name;
   const block = label === null ? null : blocks.find((each) => each.label === label && each.owner === owner) ?? null;
   const body = h("div", { class: "stack" });
-  if (label !== null && block === null) replace(body, empty(`${name} has no block “${label}”.`, "It may have been deleted: “dgent block restore” brings it back."));
+  if (label !== null && block === null) replace(body, at === null ? empty(`${name} has no block “${label}”.`, "It may have been deleted: “dgent block restore” brings it back.") : empty(`${name} had no block “${label}” at that time.`, ""));
   else if (block) await into(body, () => one({ ...page, as, name, block }));
   else await into(body, () => prompt({ ...page, as, name }));
   return [
-    heading("Memory", you.here ? "What each agent knows, with every version of it." : `What ${you.agent} knows. “dgent studio” shows all agents.`, button("New block", () => create(as, name, page.refresh))),
+    heading("Memory", you.here ? "What each agent knows, with every version of it." : `What ${you.agent} knows. “dgent studio” shows all agents.`, at === null ? button("New block", () => create(as, name, page.refresh)) : null),
     h("div", { class: "row people", role: "navigation", "aria-label": "Agents" }, names.map((each) => h("a", { class: "button", href: href(["memory", each]), "aria-current": each === name ? "page" : null }, face(each)))),
     h("div", { class: "split" }, list(blocks, name, block), body),
   ];
@@ -88,19 +89,17 @@ const lettersOf = (size, limit) => `${count(size)} of ${count(limit)} characters
 
 async function text(page) {
   const { at, as, ref, block, live, refresh } = page;
-  if (at !== null) {
-    const { at: when } = await call("data.get-commit", { seq: at, records: 0 });
-    const found = await call("block.at", { ...ref, version: when }, as);
-    return [h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`), rendered(found.text)];
-  }
   const found = await call("block.get", ref, as);
+  const isText = block.document === "text";
+  const info = isText ? null : await call("block.info", ref, as);
   const area = h("div", { class: "stack" });
+  const open = (change) => edit(area, found, page, view, change);
+  const draw = () => structured(found, info, { edit: open, act: (...what) => act(page, found, ...what), may: at === null && !["read_only", "append"].includes(block.permission), adds: at === null && block.permission !== "read_only" });
+  const whole = { name: `Text of ${block.label}`, value: found.text, verb: "block.write", theirs: (theirs) => theirs.text, input: (said) => ({ text: said }) };
   const view = () => replace(area,
-    h("p", { class: "meta" }, `version ${found.version}`, h("span", null, lettersOf(found.text.length, block.limit))),
-    rendered(found.text),
-    block.document === "text"
-      ? h("div", { class: "row" }, button("Edit", () => edit(area, found, page, view), "primary"))
-      : h("p", { class: "muted small" }, `A ${block.document} is edited item by item: “dgent block --help” lists how.`));
+    at === null ? h("p", { class: "meta" }, `version ${found.version}`, h("span", null, lettersOf(found.text.length, block.limit))) : h("p", { class: "note" }, `Version ${found.version}, as it was at commit ${at}.`),
+    isText ? rendered(found.text) : draw(),
+    isText && at === null ? h("div", { class: "row" }, button("Edit", () => open(whole), "primary")) : null);
   view();
   live(refresh);
   return area;
@@ -108,32 +107,52 @@ async function text(page) {
 
 const rendered = (text) => (text ? h("pre", { class: "text", tabindex: "0" }, text) : empty("It says nothing yet.", ""));
 
-function edit(area, found, page, view) {
+// Something that needs no text: a question, then a version with the answer as its message.
+async function act({ as, ref, refresh }, found, title, verb, input) {
+  const why = h("input", { id: "why", class: "grow", autocomplete: "off" });
+  if (await dialog(title, h("div", { class: "field" }, h("label", { for: "why" }, "Why? It is kept with the version."), why), [["Do it", "primary", true]]) === null) return;
+  try {
+    const done = await call(verb, { ...ref, ...input, message: why.value, expect: found.version }, as);
+    toast(`Saved as version ${done.version.version}.`);
+  } catch (error) {
+    if (error.status !== 409) return complain(error);
+    const [newest] = (await call("block.history", { ...ref, limit: 1 }, as)).items;
+    toast(`Not saved: ${newest.by} saved version ${newest.version} meanwhile. Look at it first.`).classList.add("bad");
+  }
+  refresh();
+}
+
+// One change of a block: its `value` is edited as text, `input` makes the input of its `verb` from that and from
+// the version it is made on (null where what it changes is gone), `theirs` says what another version has there.
+function edit(area, found, page, view, change) {
   const { as, ref, block, refresh } = page;
   let base = found;
-  const field = h("textarea", { id: "editor", "aria-label": `Text of ${block.label}`, "data-busy": "1", value: found.text, spellcheck: "true" });
+  const field = h("textarea", { id: "editor", "aria-label": change.name, "data-busy": "1", value: change.value, spellcheck: "true" });
   const why = h("input", { id: "why", placeholder: "Why? It is kept with the version.", "aria-label": "Message", class: "grow", autocomplete: "off" });
   const clash = h("div", { class: "stack" });
   const letters = h("span", { class: "muted small" });
-  const measure = () => { letters.textContent = lettersOf(field.value.length, block.limit); };
+  const isWhole = change.verb === "block.write";
+  const measure = () => { letters.textContent = isWhole ? lettersOf(field.value.length, block.limit) : change.hint ?? ""; };
   field.addEventListener("input", measure);
   measure();
   const collide = async () => {
     const theirs = await call("block.get", ref, as);
     const [newest] = (await call("block.history", { ...ref, limit: 1 }, as)).items;
+    const stays = change.input(field.value, theirs) !== null;
     replace(clash, h("section", { class: "conflict", role: "alert", "data-busy": "1" },
       h("h3", null, `Not saved: ${newest.by} saved version ${theirs.version} while you were editing.`),
       newest.message ? h("p", null, `“${newest.message}”`) : null,
-      sideBySide(theirs.text, field.value, `version ${theirs.version}, by ${newest.by}`, "yours"),
+      stays ? null : h("p", null, "What you edited is not there any more."),
+      sideBySide(change.theirs(theirs), field.value, `version ${theirs.version}, by ${newest.by}`, "yours"),
       h("div", { class: "row" },
-        button(`Save mine on top of version ${theirs.version}`, () => { base = theirs; save(); }),
-        button("Continue with theirs", () => { base = theirs; field.value = theirs.text; measure(); replace(clash); field.focus(); }),
+        stays ? button(`Save mine on top of version ${theirs.version}`, () => { base = theirs; save(); }) : null,
+        stays ? button("Continue with theirs", () => { base = theirs; field.value = change.theirs(theirs); measure(); replace(clash); field.focus(); }) : button("Look at it as it is now", () => { field.removeAttribute("data-busy"); replace(clash); refresh(); }),
         h("span", { class: "muted small" }, "Both stay in the history. Nothing is lost."))));
     clash.scrollIntoView({ block: "nearest" });
   };
   const save = async () => {
     try {
-      const done = await call("block.write", { ...ref, text: field.value, message: why.value, expect: base.version }, as);
+      const done = await call(change.verb, { ...ref, ...change.input(field.value, base), message: why.value, expect: change.free ? null : base.version }, as);
       toast(`Saved as version ${done.version.version}.`);
       field.removeAttribute("data-busy");
       replace(clash);
@@ -143,14 +162,14 @@ function edit(area, found, page, view) {
     }
   };
   field.addEventListener("keydown", (event) => { if ((event.ctrlKey || event.metaKey) && event.key === "Enter") save(); });
-  replace(area, h("p", { class: "meta" }, `editing version ${found.version}`, letters), field, clash,
+  replace(area, h("p", { class: "meta" }, isWhole ? null : h("span", { class: "strong" }, change.name), `editing version ${found.version}`, letters), field, clash,
     h("div", { class: "row" }, why, button("Save", save, "primary", { title: "Ctrl+Enter" }), button("Cancel", view)));
   field.focus();
 }
 
 // -- history ------------------------------------------------------------------------------------------
 
-async function history({ as, ref, block, params, name, keep, live, refresh }) {
+async function history({ at: then, as, ref, block, params, name, keep, live, refresh }) {
   const skip = Number(params.skip) || 0;
   const found = await call("block.history", { ...ref, limit: PAGE, offset: skip }, as);
   live(refresh);
@@ -163,7 +182,7 @@ async function history({ as, ref, block, params, name, keep, live, refresh }) {
     return [
       h("div", { class: "row" }, h("h3", { class: "grow" }, `Version ${version}`),
         h("span", { class: "muted" }, "compared with"), select("Compare with", others, String(before), (other) => open(version, Number(other))),
-        version === found.items[0]?.version && !skip ? null : button("Roll back to it", () => rollback(version))),
+        then !== null || (version === found.items[0]?.version && !skip) ? null : button("Roll back to it", () => rollback(version))),
       sideBySide(old, made, before ? `version ${before}` : "nothing", `version ${version}`)];
   });
   const rollback = async (version) => {
@@ -194,7 +213,7 @@ async function history({ as, ref, block, params, name, keep, live, refresh }) {
 
 const COLUMN = 150, ROW = 64;
 
-async function tree({ as, ref, block, live, refresh }) {
+async function tree({ at, as, ref, block, live, refresh }) {
   const found = await call("block.branches", ref, as);
   live(refresh);
   const stretches = found.tree;
@@ -218,8 +237,8 @@ async function tree({ as, ref, block, live, refresh }) {
     if (await dialog(`Go to version ${each.last}?`, body, [["Go there", "primary", true]]) === null) return;
     try { await call("block.visit", { ...ref, version: String(each.last) }, as); toast(`Back at version ${each.last}.`); refresh(); } catch (error) { complain(error); }
   };
-  const node = (each) => s("g", { class: `stretch ${each.here ? "here" : ""} ${line.has(each) ? "line" : ""}`, tabindex: "0", role: "button", "aria-label": `${name(each)} by ${each.by.join(", ")}${each.here ? ", where the block is" : ""}`,
-    onclick: () => visit(each), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); visit(each); } } },
+  const node = (each) => s("g", { class: `stretch ${each.here ? "here" : ""} ${line.has(each) ? "line" : ""}`, tabindex: "0", role: at === null ? "button" : "img", "aria-label": `${name(each)} by ${each.by.join(", ")}${each.here ? ", where the block is" : ""}`,
+    onclick: at === null ? () => visit(each) : null, onkeydown: (event) => { if (at === null && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); visit(each); } } },
     s("rect", { x: x(each), y: y(each) - 18, width: COLUMN - 36, height: 40, rx: 8 }),
     s("text", { x: x(each) + 12, y: y(each) - 2, class: "name" }, name(each)),
     s("text", { x: x(each) + 12, y: y(each) + 13 }, brief(each.by.join(", "), 16)));
@@ -231,7 +250,7 @@ async function tree({ as, ref, block, live, refresh }) {
   };
   if (!stretches.length) return empty("There are no edits yet.", "");
   return [
-    h("p", { class: "muted" }, "Undo never loses anything: a new edit after it starts a branch. Choose a branch to go there."),
+    h("p", { class: "muted" }, "Undo never loses anything: a new edit after it starts a branch.", at === null ? " Choose a branch to go there." : null),
     h("div", { class: "scroll tree" }, s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "The tree of edits" }, stretches.map(edge).filter(Boolean), stretches.map(node))),
   ];
 }
@@ -240,7 +259,7 @@ async function tree({ as, ref, block, live, refresh }) {
 
 const RIGHTS = [["read_only", "read it"], ["append", "read it and add to it"], ["read_write", "read and write it"], ["admin", "do everything with it"]];
 
-async function sharing({ as, ref, block, refresh }) {
+async function sharing({ at, as, ref, block, refresh }) {
   const [info, agents] = await Promise.all([call("block.info", ref, as), call("agent.list", {}, as)]);
   const others = agents.items.map((each) => each.name).filter((each) => each !== block.owner);
   const whom = h("select", { id: "whom", "aria-label": "Agent" }, others.map((each) => h("option", { value: each }, each)));
@@ -250,9 +269,9 @@ async function sharing({ as, ref, block, refresh }) {
     block.owner === ALL ? h("p", null, "It belongs to everyone: each agent of the constellation sees it.") : null,
     info.shares.length ? h("ul", { class: "list" }, info.shares.map((each) => h("li", { class: "row" },
       h("span", { class: "grow" }, face(each.agent ?? `group ${each.group}`), " may ", (RIGHTS.find(([id]) => id === each.permission) ?? [, each.permission])[1], h("span", { class: "muted small" }, " · by ", each.by, " ", time(each.at))),
-      button("Take back", change("block.unshare", () => (each.agent ? { with_agent: each.agent } : { with_group: each.group }), "Taken back."), "quiet"))))
+      at !== null ? null : button("Take back", change("block.unshare", () => (each.agent ? { with_agent: each.agent } : { with_group: each.group }), "Taken back."), "quiet"))))
       : h("p", { class: "muted" }, "It is shared with no other agent."),
-    others.length ? h("div", { class: "row" }, h("span", null, "Let"), whom, right, button("Share", change("block.share", () => ({ with_agent: whom.value, permission: right.value }), "Shared."), "primary")) : null,
+    at === null && others.length ? h("div", { class: "row" }, h("span", null, "Let"), whom, right, button("Share", change("block.share", () => ({ with_agent: whom.value, permission: right.value }), "Shared."), "primary")) : null,
   ];
 }
 

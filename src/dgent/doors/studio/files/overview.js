@@ -8,25 +8,24 @@ import { href } from "./route.js";
 const DAYS = 14;
 
 export const title = "Overview";
-export const past = "This page shows the present. Data, Search and the texts in Memory follow the time you chose.";
-
-export async function show({ signal, live, refresh }) {
+export async function show({ signal, at, live, refresh }) {
   const [status, agents, ready] = await Promise.all([
-    call("store.status", { days: DAYS, commits: 0, quick: true }, { signal }),
-    call("agent.list", {}, { signal }),
-    call("crumb.ready", { limit: 6, explain: true }, { signal }),
+    call("store.status", { days: DAYS, commits: 0, quick: true }, { signal, at }),
+    call("agent.list", {}, { signal, at }),
+    call("crumb.ready", { limit: 6, explain: true }, { signal, at }),
   ]);
   live(refresh);
   if (!status.seq) {
-    return [heading("Overview", where(status)), empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
+    return [heading("Overview", where(status)), at !== null ? empty("Nothing was stored yet.", "") : empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
   }
   // These come when they come: a commit may be large, and so may a store. Until then, what was seen last.
-  const last = h("div", null, recent && latest(recent)), state = h("div"), found = h("div");
+  const last = h("div", null, recent && at === null && latest(recent)), state = h("div"), found = h("div");
   into(last, async () => {
-    recent = (await call("data.log", { limit: 5, records: 1 }, { signal })).items;
-    return latest(recent);
+    const { items } = await call("data.log", { limit: 5, records: 1, before: at === null ? null : at + 1 }, { signal });
+    if (at === null) recent = items;
+    return latest(items);
   });
-  into(state, async () => {
+  if (at === null) into(state, async () => {
     const { findings, ...looked } = await inspect();
     if (findings.length) replace(found, card("Findings", h("ul", { class: "list" }, findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))));
     return health({ ...looked, degraded: status.degraded });
@@ -37,10 +36,10 @@ export async function show({ signal, live, refresh }) {
       figure(count(status.records), "records", href(["data"])),
       things(status).map(([noun, many, to]) => figure(count(many), noun, to)),
       figure(count(status.seq), "commits", href(["timeline"])),
-      figure(bytes(status.size_bytes), "on disk")),
+      at === null ? figure(bytes(status.size_bytes), "on disk") : null),
     found,
     h("div", { class: "columns" },
-      card(`Commits of the last ${DAYS} days`, chart(status.days)),
+      card(at === null ? `Commits of the last ${DAYS} days` : `Commits of the ${DAYS} days before`, chart(status.days)),
       card("Ready work", readyList(ready)),
       card("Agents", agentList(agents.items)),
       card("Latest", last)),

@@ -1,7 +1,7 @@
 // Parts that more than one page uses.
 import { h, icon, replace } from "./dom.js";
 import { ago, moment, plural } from "./format.js";
-import { href } from "./route.js";
+import { href, read } from "./route.js";
 
 export function heading(title, sub, ...more) {
   return h("div", { class: "heading" },
@@ -79,15 +79,12 @@ export function dialog(title, body, buttons) {
   });
 }
 
-export function pastNote(text) {
-  return h("p", { class: "note" }, text);
-}
-
 export function json(value) {
   return h("pre", { class: "json", tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
 }
 
 export function undoButton(seq, undo) {
+  if (read().at !== null) return null;
   return h("button", { type: "button", class: "quiet", onclick: () => undo(seq) }, icon("undo"), "Undo");
 }
 

@@ -16,7 +16,7 @@ export async function show({ parts, params, at, signal, live, state, refresh }) 
   const [log, known, agents] = await Promise.all([
     call("data.log", { ...filters, limit: PAGE, records: 1 }, { signal }),
     schemas(),
-    call("agent.list", {}, { signal }),
+    call("agent.list", {}, { signal, at }),
   ]);
   const list = h("ol", { class: "log" }, log.items.map((each) => entry(each, refresh)));
   const none = h("div", null);
@@ -26,7 +26,7 @@ export async function show({ parts, params, at, signal, live, state, refresh }) 
     : empty("Nothing has happened yet.", "Each change of an agent appears here at once.", "dgent remember \"Use SQLite for the store\""));
   note();
   live((each) => {
-    if (at !== null || list.querySelector(`[data-seq="${each.seq}"]`)) return;
+    if (list.querySelector(`[data-seq="${each.seq}"]`)) return;
     if (params.author && each.author !== params.author) return;
     if (params.schema && !each.items.some((item) => item.schema === params.schema)) return;
     const node = entry(each, refresh);

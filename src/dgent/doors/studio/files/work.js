@@ -1,10 +1,10 @@
 // Work: the board, the queue, trails, lessons, and the graph of all of it.
 import { call } from "./api.js";
 import { h } from "./dom.js";
-import { ago, count, duration, plural } from "./format.js";
+import { ago, count, duration, moment, plural } from "./format.js";
 import { draw } from "./graph.js";
 import { agent as face, button, card, chip, complain, dialog, empty, heading, tabs, time, toast } from "./parts.js";
-import { go, href } from "./route.js";
+import { go, href, read } from "./route.js";
 import { undo } from "./timeline.js";
 
 const TABS = [["board", "Board"], ["ready", "Ready"], ["trails", "Trails"], ["lessons", "Lessons"], ["graph", "Graph"]];
@@ -13,30 +13,29 @@ const MEANING = { draft: "not offered yet", pending: "waits for somebody", ready
 const MOST_DRAWN = 1500;
 
 export const title = "Work";
-export const past = "This page shows the present: work has no view of the past. The Timeline shows each change to it.";
 
 export async function show(page) {
   const tab = TABS.some(([id]) => id === page.parts[0]) ? page.parts[0] : "board";
   if (page.parts[0] === "crumb" && page.parts[1]) return crumbPage(page, page.parts[1]);
   if (page.parts[0] === "trail" && page.parts[1]) return trailPage(page, page.parts[1]);
   const body = await { board, ready, trails, lessons, graph }[tab](page);
-  return [heading("Work", "What is to be done, who does it, and what was learned.", button("New crumb", () => create(page))), tabs("Views of the work", TABS, tab, (id) => href(["work", id])), body];
+  return [heading("Work", "What is to be done, who does it, and what was learned.", page.at === null ? button("New crumb", () => create(page)) : null), tabs("Views of the work", TABS, tab, (id) => href(["work", id])), body];
 }
 
-const nothing = () => empty("There is no work yet.", "A crumb is a piece of work. Make one here, or let an agent do it:", "dgent add \"Write the release notes\"");
+const nothing = () => read().at !== null ? empty("There was no work yet.", "") : empty("There is no work yet.", "A crumb is a piece of work. Make one here, or let an agent do it:", "dgent add \"Write the release notes\"");
 const name = (crumb) => crumb.name || crumb.short_id || crumb.id;
 
 // -- the board ----------------------------------------------------------------------------------------
 
-async function board({ signal, live, leave, refresh }) {
-  const { columns } = await call("crumb.board", { limit: 50 }, { signal });
+async function board({ signal, at, live, leave, refresh }) {
+  const { columns } = await call("crumb.board", { limit: 50 }, { signal, at });
   live(refresh);
   if (!columns.some((each) => each.count)) return nothing();
   leave(tick());
   return [
-    h("p", { class: "muted small" }, "Drag a card to another column, or move it with Alt + ← and →."),
+    at === null ? h("p", { class: "muted small" }, "Drag a card to another column, or move it with Alt + ← and →.") : null,
     h("div", { class: "board" }, columns.map((column) => h("section", { class: "column", "data-state": column.state, "aria-label": `${column.state}: ${MEANING[column.state]}`,
-      ondragover: (event) => { event.preventDefault(); event.currentTarget.classList.add("over"); },
+      ondragover: (event) => { if (at !== null) return; event.preventDefault(); event.currentTarget.classList.add("over"); },
       ondragleave: (event) => event.currentTarget.classList.remove("over"),
       ondrop: (event) => {
         event.preventDefault();
@@ -51,11 +50,11 @@ async function board({ signal, live, leave, refresh }) {
 }
 
 function tile(crumb, state, refresh) {
-  return h("a", { class: "tile", href: href(["work", "crumb", crumb.id]), draggable: "true", id: `crumb-${crumb.id}`,
+  return h("a", { class: "tile", href: href(["work", "crumb", crumb.id]), draggable: read().at === null ? "true" : null, id: `crumb-${crumb.id}`,
     ondragstart: (event) => { event.dataTransfer.setData("application/x-crumb", JSON.stringify([crumb.id, state])); event.dataTransfer.effectAllowed = "move"; },
     onkeydown: (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!event.altKey || !by) return;
+      if (!event.altKey || !by || read().at !== null) return;
       event.preventDefault();
       const to = STATES[STATES.indexOf(state) + by];
       if (to) move(crumb.id, state, to, refresh);
@@ -75,6 +74,7 @@ function holder(crumb) {
 }
 
 function left(until) {
+  if (read().at !== null) return `lease until ${moment(until)}`;
   const seconds = (new Date(until) - Date.now()) / 1000;
   return seconds > 0 ? `lease ${seconds < 3600 ? `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}` : duration(seconds)}` : `lease ended ${ago(until)}`;
 }
@@ -114,8 +114,8 @@ async function create(page) {
 
 // -- the queue ----------------------------------------------------------------------------------------
 
-async function ready({ signal, live, leave, refresh }) {
-  const [queue, blocked] = await Promise.all([call("crumb.ready", { limit: 50, explain: true }, { signal }), call("crumb.blocked", { limit: 50 }, { signal })]);
+async function ready({ signal, at, live, leave, refresh }) {
+  const [queue, blocked] = await Promise.all([call("crumb.ready", { limit: 50, explain: true }, { signal, at }), call("crumb.blocked", { limit: 50 }, { signal, at })]);
   live(refresh);
   leave(tick());
   const row = (each, place) => h("li", { class: "row" },
@@ -129,22 +129,23 @@ async function ready({ signal, live, leave, refresh }) {
 
 // -- trails -------------------------------------------------------------------------------------------
 
-async function trails({ signal, live, refresh }) {
-  const { items } = await call("trail.list", {}, { signal });
+async function trails({ signal, at, live, refresh }) {
+  const { items } = await call("trail.list", {}, { signal, at });
   live(refresh);
+  if (!items.length && at !== null) return empty("There were no trails yet.", "");
   if (!items.length) return empty("There are no trails yet.", "On a trail an agent tries something: it is kept as a whole, or given up as a whole.", "dgent explore \"try a cache\"");
   return h("ul", { class: "list card" }, items.map((each) => h("li", { class: "row" },
     chip(each.state, each.state), h("span", { class: "grow" }, h("a", { class: "strong", href: href(["work", "trail", each.id]) }, name(each)), each.goal ? h("span", { class: "muted" }, ` ${each.goal}`) : null, each.lesson ? h("p", { class: "small" }, `Lesson: ${each.lesson}`) : null), each.updated_at && time(each.updated_at))));
 }
 
-async function trailPage({ signal, live, leave, refresh }, id) {
-  const trail = await call("trail.get", { id }, { signal });
+async function trailPage({ signal, at, live, leave, refresh }, id) {
+  const trail = await call("trail.get", { id }, { signal, at });
   live(refresh);
   leave(tick());
   const ended = trail.state === "completed" || trail.state === "abandoned";
   return [
     heading(name(trail), trail.goal, chip(trail.state, trail.state),
-      ended ? null : [button("Complete", () => end(trail, true, refresh)), button("Abandon", () => end(trail, false, refresh), "danger")]),
+      ended || at !== null ? null : [button("Complete", () => end(trail, true, refresh)), button("Abandon", () => end(trail, false, refresh), "danger")]),
     trail.lesson || trail.reason ? card("How it ended", trail.reason && h("p", null, trail.reason), trail.lesson && h("p", { class: "strong" }, trail.lesson)) : null,
     trail.branches_from ? h("p", null, "It began at ", link(trail.branches_from), ".") : null,
     card("Crumbs", crumbs([...trail.crumbs, ...trail.kept]), trail.removed ? h("p", { class: "muted" }, `${plural(trail.removed, "crumb was", "crumbs were")} removed when it was abandoned.`) : null),
@@ -171,8 +172,8 @@ async function end(trail, keep, refresh) {
   } catch (error) { complain(error); }
 }
 
-async function lessons({ signal, live, refresh, params }) {
-  const { items } = await call("trail.lessons", { words: params.q ?? "", limit: 100 }, { signal });
+async function lessons({ signal, at, live, refresh, params }) {
+  const { items } = await call("trail.lessons", { words: params.q ?? "", limit: 100 }, { signal, at });
   live(refresh);
   const field = h("input", { type: "search", id: "words", value: params.q ?? "", placeholder: "Words", "aria-label": "Words", onchange: () => go(["work", "lessons"], { q: field.value }) });
   return [
@@ -184,8 +185,8 @@ async function lessons({ signal, live, refresh, params }) {
 
 // -- the graph ----------------------------------------------------------------------------------------
 
-async function graph({ signal, live, refresh, params }) {
-  const [all, { columns }] = await Promise.all([call("trail.list", { limit: 200 }, { signal }), call("crumb.board", { limit: 1 }, { signal })]);
+async function graph({ signal, at, live, refresh, params }) {
+  const [all, { columns }] = await Promise.all([call("trail.list", { limit: 200 }, { signal, at }), call("crumb.board", { limit: 1 }, { signal, at })]);
   const total = columns.reduce((sum, each) => sum + each.count, 0);
   const trail = params.trail ?? "";
   const choose = h("select", { "aria-label": "Trail", id: "trail", onchange: () => go(["work", "graph"], { trail: choose.value }) }, h("option", { value: "" }, "Everything"), all.items.map((each) => h("option", { value: each.id }, name(each))));
@@ -193,7 +194,7 @@ async function graph({ signal, live, refresh, params }) {
   const controls = h("div", { class: "filters" }, choose);
   if (!total && !all.items.length) return nothing();
   if (!trail && total > MOST_DRAWN) return [controls, empty(`${count(total)} crumbs are too many to draw.`, "Choose a trail.")];
-  const found = await call("cupboard.graph", { trail }, { signal });
+  const found = await call("cupboard.graph", { trail }, { signal, at });
   live(refresh);
   return [controls, found.graph.nodes.length ? draw(found.graph, (node) => { if (node.kind !== "stash") go(["work", node.kind, node.id]); }) : nothing()];
 }
@@ -202,8 +203,8 @@ async function graph({ signal, live, refresh, params }) {
 
 const LINKS = { trail: "On the trail", origin: "Came from the trail", parents: "Waits for", children: "Others wait for it", part_of: "Part of", parts: "Parts", related: "Related", discovered_from: "Discovered from", led_to: "Led to", duplicate_of: "Duplicate of", duplicates: "Duplicates", supersedes: "Supersedes", superseded_by: "Superseded by" };
 
-async function crumbPage({ signal, live, leave, refresh }, id) {
-  const [crumb, past] = await Promise.all([call("crumb.get", { id }, { signal }), call("crumb.history", { id }, { signal })]);
+async function crumbPage({ signal, at, live, leave, refresh }, id) {
+  const [crumb, past] = await Promise.all([call("crumb.get", { id }, { signal, at }), call("crumb.history", { id }, { signal, at })]);
   live(refresh);
   leave(tick());
   const links = Object.entries(LINKS).map(([key, text]) => [key, text, [crumb[key] ?? []].flat()]).filter(([, , list]) => list.length);
@@ -215,12 +216,12 @@ async function crumbPage({ signal, live, leave, refresh }, id) {
   };
   const others = STATES.filter((each) => each !== crumb.state);
   return [
-    heading(name(crumb), crumb.short_id || crumb.id, chip(crumb.state, crumb.state), holder(crumb), h("select", { "aria-label": "Move to another state", id: "state", onchange: (event) => move(crumb.id, crumb.state, event.target.value, refresh) }, h("option", { value: crumb.state }, "Move to…"), others.map((each) => h("option", { value: each }, `${each}: ${MEANING[each]}`)))),
+    heading(name(crumb), crumb.short_id || crumb.id, chip(crumb.state, crumb.state), holder(crumb), at !== null ? null : h("select", { "aria-label": "Move to another state", id: "state", onchange: (event) => move(crumb.id, crumb.state, event.target.value, refresh) }, h("option", { value: crumb.state }, "Move to…"), others.map((each) => h("option", { value: each }, `${each}: ${MEANING[each]}`)))),
     h("p", { class: crumb.ready ? "" : "muted" }, crumb.reasons.join("; ")),
     h("div", { class: "columns" },
       card("Properties", shown.length ? h("dl", { class: "facts" }, shown.map(([key, value]) => [h("dt", null, key), h("dd", null, typeof value === "string" ? value : JSON.stringify(value))])) : h("p", { class: "muted" }, "None.")),
       card("Links", links.length ? h("dl", { class: "facts" }, links.map(([key, text, list]) => [h("dt", null, text), h("dd", null, list.map((each) => h("p", null, h("a", { href: href(["work", key === "trail" || key === "origin" ? "trail" : "crumb", each.id]) }, name(each)), " ", chip(each.state, each.state))))])) : h("p", { class: "muted" }, "None.")),
-      card("Comments", h("ul", { class: "list" }, crumb.metadata.map((each) => h("li", null, h("p", null, each.content), h("p", { class: "meta" }, each.author && face(each.author), each.schema === "comments" ? null : chip(each.schema), each.created_at && time(each.created_at))))), h("form", { class: "row", onsubmit: comment }, said, h("button", null, "Add"))),
+      card("Comments", h("ul", { class: "list" }, crumb.metadata.map((each) => h("li", null, h("p", null, each.content), h("p", { class: "meta" }, each.author && face(each.author), each.schema === "comments" ? null : chip(each.schema), each.created_at && time(each.created_at))))), at !== null ? null : h("form", { class: "row", onsubmit: comment }, said, h("button", null, "Add"))),
       card("History", h("ul", { class: "list" }, past.items.map((each) => h("li", { class: "row" }, h("a", { class: "grow", href: href(["timeline", String(each.seq)]) }, each.crumb ? `${each.crumb.state}: ${name(each.crumb)}` : "deleted"), h("span", { class: "meta" }, each.author && face(each.author), time(each.at))))))),
     h("p", null, h("a", { href: href(["work"]) }, "The board")),
   ];
