@@ -48,12 +48,17 @@ STUBS = {
         "blocks/access/agents.py": ("Roster", "Groups"),
         "blocks/library.py": ("Library",),
     },
+    ROOT / "sync" / "storage.pyi": {
+        "universe/relational.py": ("RelationalTransaction", "RelationalStore"),
+        "universe/storage.py": ("VectorStore", "StorageProvider"),
+    },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
     "Library": "from dgent.sync.blocks import Library",
     "Universe": "from dgent.sync import Universe",
+    "StorageProvider": "from dgent.sync.storage import StorageProvider",
     "Stream": "from dgent.sync.stream import Stream",
     "AbstractContextManager": "from contextlib import AbstractContextManager",
 }

@@ -22,7 +22,10 @@ ENDLESS = (
 )
 FORGED = {
     "a trigger that drops what is put": "CREATE TRIGGER t AFTER INSERT ON datum BEGIN DELETE FROM datum; END",
-    "a view more": "CREATE VIEW v AS SELECT 1 AS a",
+    "a trigger on a table that a comment hides": "CREATE TRIGGER t AFTER INSERT /* begin */ ON/**/datum BEGIN"
+    " DELETE FROM datum; END",
+    "a trigger of our name on a table of theirs": "CREATE TABLE mine (a); CREATE TRIGGER meta AFTER INSERT ON"
+    " mine BEGIN SELECT 1; END",
     "an endless view": f"ALTER TABLE meta RENAME TO old; CREATE VIEW meta AS {ENDLESS}",
     "a view of records": "ALTER TABLE datum RENAME TO old; CREATE VIEW datum AS SELECT * FROM old",
     "no index of ids": "DROP INDEX datum_id",

@@ -71,6 +71,12 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "embedder_model": Key(str, None, "the model that this server is asked for", personal=True),
         "embedder_key": Key(str, None, "the key that this server wants", hidden=True, personal=True),
         "token": Key(str, None, "what a dgent server wants to be shown", hidden=True, personal=True),
+        "storage.relational.url": Key(
+            str, None, "where your own tables are; without it, in the store's database", secret=True
+        ),
+        "storage.blob.url": Key(
+            str, None, "where the bytes of blobs are; without it, beside the store", secret=True
+        ),
         "storage.telemetry.url": Key(
             str, None, "where telemetry is; without it, beside the store", secret=True
         ),
@@ -249,8 +255,13 @@ def default_storage() -> dict[str, dict[str, Any]]:
     return load().storage
 
 
-def _default(environment: Mapping[str, str] | None) -> Settings:
-    settings = load(environment=environment)
+def load_default(config: str | Path | None = None) -> Settings:
+    """Return the settings, with warnings raised; a constellation's folder is made, private."""
+    return _default(None, config)
+
+
+def _default(environment: Mapping[str, str] | None, config: str | Path | None = None) -> Settings:
+    settings = load(environment=environment, config=config)
     if settings.warnings:
         import warnings
 

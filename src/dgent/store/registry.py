@@ -16,6 +16,7 @@ from dgent.store.backend import Backend
 
 if TYPE_CHECKING:
     from dgent.store.port.blob import BlobContents
+    from dgent.store.port.relational import IRelationalStore
     from dgent.store.port.telemetry import ITelemetryStore, Retention
 
 Degrade = bool | Literal["optimistic"] | None
@@ -131,6 +132,22 @@ SERVERS: tuple[Engine, ...] = (
     Engine("remote", "http", "http://127.0.0.1:8730", _remote("http")),
 )
 """Stores of other engines, behind a dgent server."""
+
+
+def relational_for(url: str) -> IRelationalStore:
+    """Return the tables at a URL, which open when they are first used; nothing else is at that place."""
+    backend: Any = backend_for(url)  # checks the URL; nothing is opened
+    made: IRelationalStore
+    if backend.name in ("memory", "sqlite"):
+        path = ":memory:" if backend.name == "memory" else backend.path
+        made = import_module("dgent.store.sqlite.relational").SQLiteRelational(path)
+    elif backend.name == "postgres":
+        made = import_module("dgent.store.postgres.relational").PostgresRelational(backend.address, None)
+    else:
+        raise Unsupported(
+            f"tables cannot be kept at {mask(url)}", hint="memory:, sqlite: and postgresql: can keep them"
+        )
+    return made
 
 
 def telemetry_for(url: str, retention: Retention | None = None) -> ITelemetryStore:
@@ -263,7 +280,7 @@ def blob_folder(backend: Backend) -> str | None:
 class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
-    __slots__ = ("blobs", "choices", "closed", "loop", "others", "storage", "telemetry")
+    __slots__ = ("blobs", "choices", "closed", "loop", "others", "provider", "storage", "telemetry")
 
     def __init__(self) -> None:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
@@ -273,6 +290,7 @@ class OpenState:
         self.blobs: Any = None  # the place of blobs, once one was used
         self.storage: Mapping[str, Mapping[str, Any]] = {}  # the settings of ports, by their names
         self.telemetry: ITelemetryStore | None = None  # once it was used
+        self.provider: Any = None  # of all stores beside the records, once it was used
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:

@@ -51,6 +51,7 @@ from dgent.store.backend import (
 )
 from dgent.store.offline.report import Degradation
 from dgent.sync.runner import BlockingWarning as BlockingWarning
+from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
 from dgent.universe import relation, upgrade, write
@@ -417,6 +418,9 @@ class Universe:
 
     def present(self) -> Universe:
         """Return the same handle for the present."""
+    @property
+    def storage(self) -> StorageProvider:
+        """The stores beside the records: tables, vectors, blobs and telemetry."""
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Register schemas; a contract or step that is wrong raises here, before any data."""

@@ -8,7 +8,9 @@ from dgent.exchange import copy as copying
 from dgent.sync.home import LoopHome
 from dgent.sync.stream import Stream
 from dgent.sync.twin import Twin, copy_signature, make_twin
-from dgent.universe import collection, focus, transaction, universe, vectors
+from dgent.universe import collection, focus, relational, storage, transaction, universe, vectors
+
+STORAGE = "dgent.sync.storage"
 
 
 def _open(self: Twin) -> Any:
@@ -32,12 +34,55 @@ def _exit(self: Any, *_error: Any) -> None:
 Transaction = make_twin(transaction.Transaction)
 Collection = make_twin(collection.Collection, point_reads=("get",))
 Vectors = make_twin(vectors.Vectors)
+RelationalTransaction = make_twin(relational.RelationalTransaction, module=STORAGE)
+RelationalStore = make_twin(relational.RelationalStore, module=STORAGE)
+VectorStore = make_twin(storage.VectorStore, module=STORAGE)
 Focus = make_twin(focus.Focus, point_reads=("get",))
 Universe = make_twin(
     universe.Universe,
     point_reads=("get", "exists"),
     # A home must know when its universe opens and closes; everything else follows from the class.
     instead={"open": _open, "close": _close, "__aenter__": _enter, "__aexit__": _exit},
+)
+
+
+def _from_config(cls: Any, config: Any = None) -> Any:
+    """Open the stores that the settings name; `config` is another file than the user's own."""
+    return _provide(storage.find_universe(config))
+
+
+def _create_minimal(cls: Any) -> Any:
+    """Open stores in memory, and warn that nothing lasts: everything is gone when the program ends."""
+    return _provide(storage.make_minimal(stacklevel=3))
+
+
+def _provide(made: universe.Universe) -> Any:
+    provider = Universe._around(made, LoopHome(made)).open().storage
+    provider._source.adopt()
+    return provider
+
+
+def _stay(self: Twin) -> Any:
+    return self
+
+
+def _close_provider(self: Twin) -> None:
+    if self._source.owns_universe:
+        self._home.close()
+    else:
+        self._home.begin().run(self._source.close)
+
+
+StorageProvider = make_twin(
+    storage.StorageProvider,
+    instead={
+        "from_config": classmethod(_from_config),
+        "create_minimal": classmethod(_create_minimal),
+        "close": _close_provider,
+        "__aenter__": _stay,
+        "__aexit__": _exit,
+    },
+    module=STORAGE,
 )
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from dgent.store.offline.report import Degradation
     from dgent.system.progress import Progress
     from dgent.universe.focus import Focus
+    from dgent.universe.storage import StorageProvider
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,6 +145,8 @@ class Universe:
                         await self._life.blobs.contents.close()
                     if self._life.telemetry is not None:
                         await self._life.telemetry.close()
+                    if self._life.provider is not None:
+                        await self._life.provider.close_ports()
             finally:
                 if self._life.loop is not None:
                     await self.backend.close()
@@ -231,6 +234,18 @@ class Universe:
             raise Closed(
                 "this universe belongs to another event loop", hint="open one in this loop, or use dgent.sync"
             )
+
+    @property
+    def storage(self) -> StorageProvider:
+        """The stores beside the records: tables, vectors, blobs and telemetry."""
+        from dgent.universe.storage import StorageProvider  # loads when it is used
+
+        if isinstance(self.backend, Gate):
+            return StorageProvider(self)
+        if self._life.provider is None:
+            self._life.provider = StorageProvider(self)
+        found: StorageProvider = self._life.provider
+        return found
 
     # -- schemas --------------------------------------------------------------------------
 

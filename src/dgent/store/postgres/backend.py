@@ -33,6 +33,7 @@ from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
+from dgent.store.port.relational import IRelationalStore
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
 from dgent.store.postgres import upgrade as upgrading
@@ -386,6 +387,12 @@ class PostgresBackend(KernelBackend):
     def upkeep(self) -> PostgresUpkeep:
         """The upkeep of this store."""
         return PostgresUpkeep(self)
+
+    def relational(self) -> IRelationalStore:
+        """Return the caller's own tables in this database; the caller closes them."""
+        from dgent.store.postgres.relational import PostgresRelational  # loads when it is used
+
+        return PostgresRelational(self.address, self._require_open())
 
     async def stats(self) -> BackendStats:
         """Return the contents and the condition of the store."""

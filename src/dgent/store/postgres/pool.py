@@ -33,8 +33,11 @@ LOOKS = 20  # how often within its time a connection with a limit is looked afte
 class Pool:
     """Up to a number of connections; a task that needs one more waits for the next that is free."""
 
-    def __init__(self, address: Address, dsn: str, writes: bool = True) -> None:
+    def __init__(
+        self, address: Address, dsn: str, writes: bool = True, settings: dict[str, str] | None = None
+    ) -> None:
         self.address, self._writes = address, writes
+        self._settings = address.settings() if settings is None else settings
         self._hosts = one_by_one(dsn)  # the one that answered last comes first
         self._idle: list[asyncpg.Connection] = []
         self._out: dict[asyncpg.Connection, float] = {}  # those in use, each until when it may be silent
@@ -79,7 +82,7 @@ class Pool:
         return await asyncpg.connect(
             dsn,
             timeout=max(0.5, share),
-            server_settings=self.address.settings(),
+            server_settings=self._settings,
             statement_cache_size=0 if self.address.pgbouncer else 200,
             max_cached_statement_lifetime=0,
             target_session_attrs="read-write" if several and self._writes else None,

@@ -31,6 +31,7 @@ from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
+    from dgent.store.port.relational import IRelationalStore
     from dgent.store.upkeep import Upkeep
 
 R = TypeVar("R")
@@ -331,6 +332,12 @@ class SQLiteBackend(EmbeddedBackend):
         from dgent.store.sqlite.upkeep import SQLiteUpkeep  # loads when it is used
 
         return SQLiteUpkeep(self)
+
+    def relational(self) -> IRelationalStore:
+        """Return the caller's own tables in this file; the caller closes them."""
+        from dgent.store.sqlite.relational import SQLiteRelational  # loads when it is used
+
+        return SQLiteRelational(self.path, self.durability, grown=self._require_open().writer.grown)
 
     # -- parts of `stats` -------------------------------------------------------------------
 

@@ -21,7 +21,11 @@ from dgent.system.progress import ProgressReporter
 
 FORMAT = 3
 APPLICATION_ID = 0x6467656E  # "dgen"
-_ON = re.compile(r"\bon\s+[\"'`\[]?(\w+)")
+_ON = re.compile(r"\bon(?!\w)\s*(?:[\"'`\[]?\w+[\"'`\]]?\s*\.\s*)?[\"'`\[]?(\w+)")
+_HIDES = re.compile(r"[\"'`\[]|--|/\*")
+_COMMENT = re.compile(r"/\*.*?(?:\*/|$)|--[^\n]*", re.DOTALL)
+_CODE = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type NOT IN ('table', 'index')"
+_INDEXES = "SELECT name, tbl_name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
 # `trail` is 0 in every row of today; it leaves room for whole-memory trails without a format change.
 _META = {
@@ -256,7 +260,7 @@ def read_number(connection: apsw.Connection, place: str) -> int | None:
         return None
     if application != APPLICATION_ID:
         raise _foreign(place)
-    _check_harmless(objects, place)  # before any table is asked: that may be a view
+    check_harmless(connection, place)  # before any table is asked: that may be a view
     try:
         found: Any = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchall()
     except apsw.SQLError:
@@ -276,7 +280,8 @@ Objects = Mapping[tuple[str, str], str]
 
 
 @cache
-def _own_objects() -> Objects:
+def own_objects() -> Objects:
+    """Return what dgent itself makes in a file."""
     with closing(apsw.Connection(":memory:")) as made:
         made.execute(TABLES)
         return _objects(made)
@@ -291,14 +296,30 @@ def _objects(connection: apsw.Connection) -> Objects:
     return {key: " ".join(words) for key, words in plain.items()}
 
 
-def _check_harmless(found: Objects, place: str) -> None:
-    """Refuse a file that runs code when it is read or written.
+def check_harmless(connection: apsw.Connection, place: str) -> None:
+    """Refuse a file that runs code when dgent reads or writes it.
 
-    It may come from anybody: a trigger can undo what was just written, and a view can go on for ever.
+    It may come from anybody: a trigger can undo what was just written, and a view can go on for ever. Those
+    on tables of the user's own are never asked by dgent.
     """
-    for kind, name in found:
-        if kind not in ("table", "index"):
-            raise _foreign_part(place, kind, name)
+    names = {name for _kind, name in own_objects()}
+    rows: Any = connection.execute(_CODE).fetchall()
+    for kind, name, table, sql in rows:
+        if str(name).lower() in names or (kind == "trigger" and not names.isdisjoint(_tables_of(table, sql))):
+            raise _foreign_part(place, kind, str(name))
+
+
+def _tables_of(table: object, sql: object) -> set[str]:
+    """Return the tables that an index or a trigger may be on: what SQLite has noted, and what its text says.
+
+    The text is what counts for SQLite. It is read up to its first bracket or the body; where quotes or
+    comments could hide that, all of it is.
+    """
+    text = str(sql).lower()
+    head = re.split(r"\(|\bbegin\b", text, maxsplit=1)[0]
+    if not _HIDES.search(head):
+        return {str(table).lower(), *_ON.findall(head)}
+    return {str(table).lower(), *_ON.findall(text), *_ON.findall(_COMMENT.sub(" ", text))}
 
 
 def check_tables(connection: apsw.Connection, place: str) -> None:
@@ -306,13 +327,15 @@ def check_tables(connection: apsw.Connection, place: str) -> None:
 
     An additional constraint refuses rows that it should keep, and without an index an id can occur twice.
     """
-    found, own = _objects(connection), _own_objects()
+    found, own = _objects(connection), own_objects()
     tables = {name for kind, name in own if kind == "table"}
     for (kind, name), sql in found.items():
-        if own.get((kind, name)) == sql or name.startswith("sqlite_"):
-            continue
-        if (kind, name) in own or (kind == "index" and not tables.isdisjoint(_ON.findall(sql.lower()))):
+        if own.get((kind, name)) != sql and (kind, name) in own:
             raise _foreign_part(place, kind, name)
+    rows: Any = connection.execute(_INDEXES).fetchall()
+    for name, table, sql in rows:
+        if ("index", name) not in own and not tables.isdisjoint(_tables_of(table, sql)):
+            raise _foreign_part(place, "index", name)
     missing = sorted(name for kind, name in own if (kind, name) not in found)
     if missing:
         raise Corrupt(f"{place} lacks {', '.join(missing)}", hint="restore a backup; it was not changed")

@@ -119,8 +119,12 @@ class WriterThread:
         self._thread.start()
 
     def _grown(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        self._checkpointer.grown(pages)
+        self.grown(pages)
         return 0
+
+    def grown(self, pages: int) -> None:
+        """Record the length of the log after a commit, also one of another connection."""
+        self._checkpointer.grown(pages)
 
     # -- called from other threads --------------------------------------------------------
 

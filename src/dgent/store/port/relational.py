@@ -1,0 +1,75 @@
+"""The relational port: SQL over the caller's own tables, in the database that holds the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, runtime_checkable
+
+from dgent.errors import Denied, InputError
+from dgent.store.port.statement import Params
+
+RESERVED = "dgent_"
+"""Names that begin so are for tables of later versions of dgent."""
+
+Row = dict[str, Any]
+
+
+class SQLRunner(Protocol):
+    """Runs statements: a relational store, or a transaction of one."""
+
+    async def execute(self, query: str, params: Params | None = None) -> int:
+        """Run one statement, or several in one transaction, and return how many rows the last one changed."""
+        ...
+
+    async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Run one statement for each row of parameters, all or none; returns how many rows were given."""
+        ...
+
+    async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
+        """Return the rows of one statement, each as a dict by column."""
+        ...
+
+    async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
+        """Return the first row of one statement; None when there is none."""
+        ...
+
+
+@runtime_checkable
+class IRelationalStore(SQLRunner, Protocol):
+    """The caller's own tables. Parameters are written `:name` and given by name.
+
+    Tables of dgent itself cannot be read or written through it.
+    """
+
+    def transaction(self) -> AbstractAsyncContextManager[SQLRunner]:
+        """Run what is done inside in one transaction; an error inside undoes all of it.
+
+        Statements of the store itself, run in the same task, are part of it.
+        """
+        ...
+
+    def limit_to_reads(self) -> IRelationalStore:
+        """Return a handle on the same tables that only reads."""
+        ...
+
+    async def close(self) -> None:
+        """Close the store; statements under way end first."""
+        ...
+
+
+def row_maker(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of columns, if each is there once: a dict could not hold the others."""
+    if len(set(names)) != len(names):
+        double = next(name for at, name in enumerate(names) if name in names[:at])
+        raise InputError(
+            f"two columns of the answer are called {double!r}",
+            hint="give one another name with AS",
+            field=double,
+        )
+    return names
+
+
+def refuse_write() -> Denied:
+    """Return the error for a statement that would change something on a handle that only reads."""
+    return Denied("this handle only reads", hint="use the store itself, as a partner may")

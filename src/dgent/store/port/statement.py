@@ -1,0 +1,226 @@
+"""SQL of callers: find parameters, words and the ends of statements, without a guess about the rest.
+
+Only what is outside of texts, quoted names, comments and dollar quotes counts. So `'10:30'`, `x::int`,
+`"a:b"` and the operators of JSON stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from dgent.errors import InputError, QueryError
+
+Dialect = Literal["sqlite", "postgres"]
+Params = Mapping[str, Any]
+
+LONGEST_KEPT = 20_000  # characters; what is longer is not likely to come again
+_PLAIN = frozenset((str, int, bytes, bool, type(None)))
+
+_COMMON = r"""
+    (?P<blank> \s+ | --[^\n]* )
+  | (?P<block> /\* )
+  | (?P<parameter> (?<![\w:]) : (?P<name> [^\W\d]\w* ) )
+  | (?P<colons> :+ )
+  | (?P<end> ; )
+"""
+_TOKENS: dict[Dialect, re.Pattern[str]] = {
+    "sqlite": re.compile(
+        rf"""{_COMMON}
+      | (?P<text> [xX]?'(?: [^'] | '' )*' )
+      | (?P<quoted> "(?: [^"] | "" )*" | `(?: [^`] | `` )*` | \[[^]]*] )
+      | (?P<word> [^\W\d][\w$]* | \d[\w.]* )
+      | (?P<place> \? | [@$#]\w )
+      | (?P<open> ['"`\[] )
+      | (?P<sign> . )""",
+        re.VERBOSE | re.DOTALL,
+    ),
+    "postgres": re.compile(
+        rf"""{_COMMON}
+      | (?P<text> [eE]'(?: [^'\\] | '' | \\. )*' | (?: [bBxXnN] | [uU]& )? '(?: [^'] | '' )*'
+          | \$(?P<tag> (?: [^\W\d]\w* )? )\$ .*? \$(?P=tag)\$ )
+      | (?P<escaped> [uU]&" )
+      | (?P<quoted> "(?: [^"] | "" )*" )
+      | (?P<word> [^\W\d][\w$]* | \d[\w.]* )
+      | (?P<place> \$\d )
+      | (?P<open> ['"] | \$(?: [^\W\d]\w* )?\$ )
+      | (?P<sign> . )""",
+        re.VERBOSE | re.DOTALL,
+    ),
+}
+_NEVER = {
+    **dict.fromkeys(("begin", "start"), "use `async with store.transaction() as tx`"),
+    **dict.fromkeys(
+        ("commit", "end", "rollback", "abort", "savepoint", "release"),
+        "a transaction ends with its block, and is undone by raising an error in it",
+    ),
+}
+
+
+class Statement:
+    """One statement: the SQL as the driver takes it, its parameters by name, and its words in lower case.
+
+    `names_used` has each word and quoted name once; a quoted name keeps its case.
+    """
+
+    __slots__ = ("first", "names", "names_used", "sql", "words", "writes")
+
+    def __init__(self, sql: str, names: Sequence[str], words: Sequence[str]) -> None:
+        self.sql, self.names, self.words = sql, tuple(names), tuple(words)
+        self.names_used = frozenset(words)
+        self.first = words[0] if words else ""
+        self.writes: bool | None = None  # whether it changes anything, once that is known
+
+
+def split(query: str, dialect: Dialect) -> tuple[Statement, ...]:
+    """Return the statements of a query; raises QueryError for one that is empty or not complete."""
+    if not isinstance(query, str):
+        raise InputError(f"a query is text, not {type(query).__name__}", field="query")
+    return _split_once(query, dialect) if len(query) <= LONGEST_KEPT else _split(query, dialect)
+
+
+def one(query: str, dialect: Dialect) -> Statement:
+    """Return the only statement of a query; raises QueryError when there are several."""
+    found = split(query, dialect)
+    if len(found) > 1:
+        raise QueryError(
+            f"this takes one statement, and got {len(found)}", hint="run each by itself", field="query"
+        )
+    return found[0]
+
+
+def bind(statement: Statement, params: Params | None) -> Params | None:
+    """Return the parameters of a statement, checked; raises InputError naming one that is missing."""
+    if params is None:
+        if not statement.names:
+            return None
+        params = {}
+    if type(params) is not dict and not isinstance(params, Mapping):
+        raise InputError(
+            f"parameters are a dict by name, not {type(params).__name__}",
+            hint='write execute("… WHERE id = :id", {"id": 7})',
+            field="params",
+        )
+    for name in statement.names:
+        try:
+            value = params[name]
+        except KeyError:
+            raise _missing(name, params) from None
+        if type(value) is float and value != value:
+            raise InputError(f"the parameter {name!r} is NaN, which SQL cannot compare", field=name)
+    return params
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is one that every engine stores: text, a number, bytes, or nothing."""
+    return type(value) in _PLAIN or type(value) is float
+
+
+def _missing(name: str, params: Params) -> InputError:
+    known = ", ".join(sorted(map(str, params))) or "none"
+    return InputError(
+        f"the statement names the parameter :{name}, which was not given (given: {known})",
+        hint=f'add {{"{name}": …}}; a colon that is no parameter belongs in quotes or needs a space after it',
+        field=name,
+    )
+
+
+def _split(query: str, dialect: Dialect) -> tuple[Statement, ...]:
+    found, current = [], _Pending(dialect)
+    pattern, at = _TOKENS[dialect], 0
+    while at < len(query):
+        token = pattern.match(query, at)
+        assert token is not None  # the last alternative takes any character
+        kind, text = token.lastgroup, token[0]
+        end = token.end()
+        if token["name"] is not None:
+            current.add_parameter(token["name"])
+        elif kind == "block":
+            end = _end_of_comment(query, at, dialect)
+            current.parts.append(" ")
+        elif kind == "open":
+            raise QueryError(
+                f"the quote that begins with {query[at : at + 20]!r} does not end", field="query"
+            )
+        elif kind in ("place", "escaped"):
+            raise QueryError(
+                f"{query[at : at + 12]!r} is not taken in a statement",
+                hint="write parameters as :name" if kind == "place" else "write the name without U&",
+                field="query",
+            )
+        elif kind == "end" and not current.is_inside():
+            found += current.finish()
+            current = _Pending(dialect)
+        else:
+            current.add(kind or "sign", text)
+        at = end
+    found += current.finish()
+    if not found:
+        raise QueryError("the query is empty", field="query")
+    return tuple(found)
+
+
+_split_once = lru_cache(maxsize=512)(_split)
+
+
+def _end_of_comment(query: str, start: int, dialect: Dialect) -> int:
+    """Return where a comment ends; Postgres has comments in comments, SQLite ends one with the text."""
+    depth, at = 1, start + 2
+    for mark in re.finditer(r"/\*|\*/", query[at:]):
+        if mark[0] == "*/":
+            depth -= 1
+        elif dialect == "postgres":
+            depth += 1
+        if not depth:
+            return at + mark.end()
+    if dialect == "sqlite":
+        return len(query)
+    raise QueryError(
+        f"the comment that begins with {query[start : start + 20]!r} does not end", field="query"
+    )
+
+
+class _Pending:
+    """The statement that is being read."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.parts: list[str] = []
+        self.names: dict[str, int] = {}
+        self.words: list[str] = []
+        self._blank = True
+        self._depth = 0  # of BEGIN and CASE in the body of a trigger
+
+    def add_parameter(self, name: str) -> None:
+        self._blank = False
+        number = self.names.setdefault(name, len(self.names) + 1)
+        self.parts.append(f":{name}" if self.dialect == "sqlite" else f"${number}")
+
+    def add(self, kind: str, text: str) -> None:
+        self.parts.append(text)
+        self._blank = self._blank and kind == "blank"
+        if kind == "word":
+            word = text.lower()
+            self.words.append(word)
+            if self.words[0] == "create" and "trigger" in self.words[1:4]:
+                self._depth += (word in ("begin", "case")) - (word == "end")
+        elif kind == "quoted":
+            mark = "]" if text[0] == "[" else text[0]
+            self.words.append(text[1:-1].replace(mark * 2, mark))
+
+    def is_inside(self) -> bool:
+        """Return whether a semicolon here belongs to the body of a trigger."""
+        return self._depth > 0
+
+    def finish(self) -> list[Statement]:
+        """Return the statement, or none if there is nothing but blanks."""
+        if self._blank:
+            return []
+        made = Statement("".join(self.parts).strip(), tuple(self.names), self.words)
+        if made.first in _NEVER:
+            raise QueryError(
+                f"{made.first.upper()} is not run as a statement", hint=_NEVER[made.first], field="query"
+            )
+        return [made]

@@ -1,0 +1,131 @@
+"""What SQL of callers may do in a store's file: anything with their own tables, nothing with dgent's.
+
+SQLite asks the authorizer about every table, column and action when it prepares a statement, including
+those of triggers, views, foreign keys and virtual tables. So no spelling of a statement gets around it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import apsw
+
+from dgent.errors import Denied
+from dgent.store.port.relational import RESERVED
+from dgent.store.sqlite import format as storage
+
+_TABLE_WRITES = (apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE)
+_MAKES = {
+    apsw.SQLITE_CREATE_TABLE: "table",
+    apsw.SQLITE_CREATE_VIEW: "view",
+    apsw.SQLITE_CREATE_VTABLE: "table",
+    apsw.SQLITE_CREATE_INDEX: "index",
+    apsw.SQLITE_CREATE_TRIGGER: "trigger",
+}
+_DROPS = (
+    apsw.SQLITE_DROP_TABLE,
+    apsw.SQLITE_DROP_VTABLE,
+    apsw.SQLITE_DROP_VIEW,
+    apsw.SQLITE_DROP_INDEX,
+    apsw.SQLITE_DROP_TRIGGER,
+)
+_TEMPORARY = (
+    apsw.SQLITE_CREATE_TEMP_INDEX,
+    apsw.SQLITE_CREATE_TEMP_TABLE,
+    apsw.SQLITE_CREATE_TEMP_TRIGGER,
+    apsw.SQLITE_CREATE_TEMP_VIEW,
+    apsw.SQLITE_DROP_TEMP_INDEX,
+    apsw.SQLITE_DROP_TEMP_TABLE,
+    apsw.SQLITE_DROP_TEMP_TRIGGER,
+    apsw.SQLITE_DROP_TEMP_VIEW,
+)
+_MODULES = frozenset(("fts5", "fts5vocab", "rtree", "rtree_i32", "geopoly"))
+# They read about a table, and change nothing. SQLite itself asks for the last two.
+_PRAGMAS = frozenset(
+    (
+        *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+        *("foreign_key_list", "foreign_key_check", "function_list", "collation_list", "compile_options"),
+        *("quick_check", "data_version"),
+    )
+)
+_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer"))
+_INSIDE = frozenset(("dbstat", "sqlite_dbpage", "sqlite_stmt", "sqlite_ptrmap"))
+
+
+@cache
+def list_own_names() -> frozenset[str]:
+    """Return the names of dgent's own tables and indexes."""
+    names = (name.lower() for _kind, name in storage.own_objects())
+    return frozenset(name for name in names if not name.startswith("sqlite_"))
+
+
+class Authorizer:
+    """Decides for one connection; `refusal` is the reason of the last no.
+
+    `passes` while dgent's own statements run, `defines` while a statement does that changes tables. With
+    `reads_only` a statement that changes anything is refused, and `wrote` says so.
+    """
+
+    def __init__(self, own: frozenset[str], reads_only: bool) -> None:
+        self.own, self.reads_only = own, reads_only
+        self.passes = self.defines = self.wrote = False
+        self.refusal: Denied | None = None
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, database: str | None, inner: str | None
+    ) -> int:
+        if self.passes or action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE):
+            return apsw.SQLITE_OK
+        self.refusal = self._judge(action, first or "", second or "")
+        return apsw.SQLITE_OK if self.refusal is None else apsw.SQLITE_DENY
+
+    def _judge(self, action: int, first: str, second: str) -> Denied | None:
+        if action == apsw.SQLITE_READ:
+            return self._judge_table(first)
+        if action == apsw.SQLITE_FUNCTION:
+            return _refuse(f"the function {second} is not allowed") if second in _FUNCTIONS else None
+        if action == apsw.SQLITE_PRAGMA:
+            if first.lower() in _PRAGMAS:
+                return None
+            return _refuse(f"PRAGMA {first} is not allowed", "it is a setting of the whole store")
+        if self.reads_only:
+            self.wrote = True
+            return _refuse("the statement changes something")
+        if action in _TABLE_WRITES:
+            if first.lower().startswith("sqlite_") and not self.defines:
+                return _refuse(f"the table {first} belongs to SQLite")
+            return self._judge_table(first)
+        return self._judge_definition(action, first, second)
+
+    def _judge_table(self, name: str) -> Denied | None:
+        lower = name.lower()
+        if lower in self.own or lower in _INSIDE:
+            return _refuse(
+                f"the table {name} belongs to dgent", "read and write records with the universe's own calls"
+            )
+        return None
+
+    def _judge_definition(self, action: int, first: str, second: str) -> Denied | None:
+        if action in _MAKES:
+            made = _MAKES[action]
+            if self.own and (first.lower() in self.own or first.lower().startswith(RESERVED)):
+                return _refuse(f"the name {first} is kept for dgent", f"give the {made} another name")
+            if action == apsw.SQLITE_CREATE_VTABLE and second.lower() not in _MODULES:
+                return _refuse(f"virtual tables of {second} are not allowed")
+            return self._judge_table(second)
+        if action in _DROPS:
+            return self._judge_table(first) or self._judge_table(second)
+        if action == apsw.SQLITE_ALTER_TABLE:
+            return self._judge_table(second)
+        if action in (apsw.SQLITE_ANALYZE, apsw.SQLITE_REINDEX):
+            _, automatic, table = first.lower().rpartition("sqlite_autoindex_")
+            return self._judge_table(table.rpartition("_")[0] if automatic else first)
+        if action in _TEMPORARY:
+            return _refuse("temporary tables are not kept between statements", "make a table, or use WITH")
+        if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
+            return _refuse("other files are not for this connection", "ATTACH and VACUUM are dgent's")
+        return _refuse("this is not allowed in a statement", "use `transaction()` for transactions")
+
+
+def _refuse(message: str, hint: str = "") -> Denied:
+    return Denied(message, hint=hint)

@@ -1,0 +1,593 @@
+"""The caller's own tables in a SQLite file: that of a store, another one, or one in memory.
+
+Statements run on connections of their own, under an authorizer. Short ones run on the event loop, as long
+as nothing has to wait there; what takes longer is stopped and begins anew on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from time import monotonic, perf_counter, thread_time
+from typing import Any, TypeVar
+
+import apsw
+
+from dgent.errors import Closed, Conflict, Corrupt, Denied, InputError, NoBackendAvailable, QueryError
+from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
+from dgent.store.port.statement import Params, Statement, bind, is_plain, one, split
+from dgent.store.sqlite import format as storage
+from dgent.store.sqlite import shared
+from dgent.store.sqlite.authorizer import Authorizer, list_own_names
+from dgent.store.sqlite.connection import Patience, connect, translate, use_wal
+
+R = TypeVar("R")
+
+MEMORY = ":memory:"
+_MEMORY_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+READERS = 4
+LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a statement takes on the loop
+LOOP_BUDGET_S = 0.002  # of the processor; a statement that takes longer begins anew on a thread
+QUICK_COMMIT_S = 0.001  # commits that lately took longer run on the thread
+HICCUP_S = 2 * QUICK_COMMIT_S  # one commit that took longer says nothing of the next; three in a row do
+AUTO_CHECKPOINT = 1000  # pages, in a file that no store checkpoints
+_DEFINE = frozenset(("create", "alter", "drop", "analyze", "reindex"))
+_CHANGE = frozenset(("insert", "update", "delete", "replace", "with"))
+
+
+class _TooLong(Exception):
+    """A statement that ran on the loop used up its time."""
+
+
+class SQLConnection:
+    """A connection for statements of callers; its lock is held while one runs, or a transaction is open."""
+
+    def __init__(self, path: str, durability: str, own: frozenset[str], reads_only: bool) -> None:
+        self.lock = threading.Lock()
+        self.place = path
+        self.patience = Patience()
+        self.authorizer = Authorizer(own, reads_only)
+        self.connection = self._connect(path, durability)
+        self._looks, self._until = -1, 0.0  # -1: it may take as long as it takes
+        self.connection.set_progress_handler(self._is_over, LOOP_STEPS)
+        self.connection.authorizer = self.authorizer
+
+    def _connect(self, path: str, durability: str) -> apsw.Connection:
+        if path.startswith("file:"):
+            made = apsw.Connection(path, flags=_MEMORY_FLAGS, statementcachesize=128)
+        else:
+            made = connect(path, durability, wait=True)
+        try:
+            made.set_busy_handler(self.patience)
+            made.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+            made.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _is_over(self) -> bool:
+        """Return whether a statement on the loop has used up its time; SQLite then ends it."""
+        if self._looks < 0:
+            return False
+        self._looks += 1
+        if self._looks == 1:
+            self._until = thread_time() + LOOP_BUDGET_S
+            return False
+        return thread_time() > self._until
+
+    def run_briefly(self, work: Callable[[], R]) -> R:
+        """Run work on the loop's thread: it waits for nobody, and has little time."""
+        self._looks, self.patience.none = 0, True
+        try:
+            return work()
+        except (apsw.InterruptError, apsw.BusyError):
+            raise _TooLong from None
+        finally:
+            self._looks, self.patience.none = -1, False
+
+    # -- statements -----------------------------------------------------------------------
+
+    def fetch(self, statement: Statement, params: Params | None, first: bool = False) -> list[Row]:
+        """Return the rows of a statement; with `first` at most one."""
+        try:
+            cursor = self._start(statement, params)
+            names = row_maker([column[0] for column in cursor.get_description()])
+            if first:
+                row: Any = cursor.fetchone()
+                cursor.close(True)
+                return [] if row is None else [dict(zip(names, row, strict=True))]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        except apsw.ExecutionCompleteError:
+            return []  # it has no rows to give
+        except apsw.Error as error:
+            raise self.explain(error) from error
+
+    def _start(self, statement: Statement, params: Params | None) -> apsw.Cursor:
+        self.authorizer.defines, self.authorizer.refusal = statement.first in _DEFINE, None
+        try:
+            return self.connection.execute(statement.sql, params)
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise _explain_value(error, params) from None
+
+    def run(self, statement: Statement, params: Params | None) -> int:
+        """Run a statement and return how many rows it changed."""
+        before = self.connection.total_changes()
+        try:
+            for _row in self._start(statement, params):
+                pass
+        except apsw.Error as error:
+            raise self.explain(error) from error
+        changed = statement.first in _CHANGE and self.connection.total_changes() != before
+        return self.connection.changes() if changed else 0
+
+    def define(self, statement: Statement, params: Params | None) -> int:
+        """Run a statement that changes tables; undone if the file would not be a valid store after it."""
+        self._own("SAVEPOINT dgent")
+        try:
+            done = self.run(statement, params)
+            if self.authorizer.own:
+                self.authorizer.passes = True
+                try:
+                    storage.check_harmless(self.connection, self.place)
+                    storage.check_tables(self.connection, self.place)
+                except Corrupt as error:
+                    raise Denied(
+                        f"{error.message}, so it was not made",
+                        hint="name the table without quotes and comments",
+                    ) from None
+                finally:
+                    self.authorizer.passes = False
+        except BaseException:
+            if self.connection.in_transaction:
+                self._own("ROLLBACK TO dgent")
+                self._own("RELEASE dgent")
+            raise
+        self._own("RELEASE dgent")
+        return done
+
+    def _own(self, sql: str) -> None:
+        """Run one of dgent's own statements."""
+        self.authorizer.passes = True
+        try:
+            self.connection.execute(sql)
+        finally:
+            self.authorizer.passes = False
+
+    def begin(self) -> None:
+        """Begin a transaction that may write; waits for others that do."""
+        self._own("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self._own("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo the transaction, if SQLite has not done that already."""
+        if self.connection.in_transaction:
+            self._own("ROLLBACK")
+
+    def explain(self, error: apsw.Error) -> Exception:
+        """Return the error to raise for one of SQLite's; those that mean "try elsewhere" stay as they are."""
+        if isinstance(error, apsw.InterruptError | apsw.BusyError):
+            return error
+        if isinstance(error, apsw.AuthError | apsw.SQLError) and self.authorizer.refusal is not None:
+            return self.authorizer.refusal
+        if isinstance(error, apsw.ConstraintError):
+            return Conflict(str(error), hint="another row has it, or a rule of the table forbids it")
+        if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
+            return QueryError(str(error), field="query")
+        return translate(error, self.place)
+
+
+def _explain_value(error: Exception, params: Params | None) -> InputError:
+    for name, value in (params or {}).items():
+        if not is_plain(value):
+            kind = type(value).__name__
+            return InputError(
+                f"the parameter {name!r} is a {kind}, which SQLite cannot store",
+                hint="give text, a number, bytes or None",
+                field=name,
+            )
+    return InputError(f"a parameter cannot be stored: {error}", hint="integers have 64 bits", field="params")
+
+
+# -- the store ------------------------------------------------------------------------------
+
+_open_transaction: ContextVar[SQLTransaction | None] = ContextVar("dgent_sql", default=None)
+
+
+class SQLiteRelational(IRelationalStore):
+    """Tables in a SQLite file, or in memory where the path is `:memory:`.
+
+    `grown` is told the pages of the log after each commit, where somebody else checkpoints it: the store
+    that the file holds.
+    """
+
+    def __init__(
+        self, path: str, durability: str = "full", *, grown: Callable[[int], None] | None = None
+    ) -> None:
+        self._in_memory = path == MEMORY
+        # A name of its own lets several connections use one database in memory.
+        self.path = (
+            f"file:/dgent-{os.urandom(8).hex()}?vfs=memdb" if path == MEMORY else os.path.realpath(path)
+        )
+        self._durability, self._grown = durability, grown
+        self._own = list_own_names() if grown is not None else frozenset[str]()
+        self._loop = asyncio.get_running_loop()
+        self._turn, self._room = asyncio.Lock(), asyncio.Semaphore(READERS)
+        self._pool = ThreadPoolExecutor(1 + READERS, thread_name_prefix="dgent-sql")
+        self._idle: list[SQLConnection] = []  # of threads that read
+        self._every: list[SQLConnection] = []
+        self._pace_s = 0.0
+        self._closed = self.inherited = False
+        self._paused: list[threading.Lock] = []
+        self._writer: SQLConnection | None = None
+        self._reader: SQLConnection | None = None
+        shared.watch_forks(self)
+
+    # -- connections ----------------------------------------------------------------------
+
+    def _connect(self, reads_only: bool) -> SQLConnection:
+        shared.refuse_unsafe(self.path)
+        try:
+            if not self._every:
+                self._prepare()
+            made = SQLConnection(self.path, self._durability, self._own, reads_only)
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+        self._every.append(made)
+        return made
+
+    def _prepare(self) -> None:
+        """Prepare a file for use; one that is a dgent store is used as such."""
+        if self._in_memory or self._grown is not None:
+            return
+        if not os.path.isdir(os.path.dirname(self.path)):
+            raise NoBackendAvailable(f"the folder of {self.path} does not exist", hint="make the folder")
+        connection = connect(self.path, self._durability, wait=True)
+        try:
+            if connection.pragma("application_id") == storage.APPLICATION_ID:
+                self._own = list_own_names()
+            else:
+                use_wal(connection, self.path)
+        finally:
+            connection.close()
+
+    def _require_writer(self) -> SQLConnection:
+        if self._closed or self.inherited:
+            hint = "open it again in the child process" if self.inherited else "open it again"
+            raise Closed(f"the tables of {self.path} are closed", hint=hint)
+        if self._writer is None:
+            self._writer = self._connect(False)
+            connection, grown = self._writer.connection, self._grown
+            if grown is None:
+                connection.wal_autocheckpoint(AUTO_CHECKPOINT)
+            else:
+                connection.set_wal_hook(lambda _connection, _name, pages: grown(pages) or 0)
+        return self._writer
+
+    def _require_reader(self) -> SQLConnection:
+        if self._reader is None or self._closed or self.inherited:
+            self._require_writer()
+            self._reader = self._connect(True)
+        return self._reader
+
+    # -- reading --------------------------------------------------------------------------
+
+    async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
+        """Return the rows of one statement, each as a dict by column."""
+        return await self._fetch(query, params, False)
+
+    async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
+        """Return the first row of one statement; None when there is none."""
+        found = await self._fetch(query, params, True)
+        return found[0] if found else None
+
+    async def _fetch(
+        self, query: str, params: Params | None, first: bool, reads_only: bool = False
+    ) -> list[Row]:
+        statement = one(query, "sqlite")
+        given = bind(statement, params)
+        inside = _open_transaction.get()
+        if inside is not None and inside.belongs_to(self) and not reads_only:
+            return await inside.fetch(statement, given, first)
+        if not statement.writes:
+            try:
+                return await self._read(lambda reader: reader.fetch(statement, given, first))
+            except Denied:
+                if not self._learn(statement):
+                    raise
+        if reads_only:
+            raise refuse_write()
+        return await self._write(lambda writer: writer.fetch(statement, given, first))
+
+    def _learn(self, statement: Statement) -> bool:
+        """Note that a statement writes, if that was why it was refused where only reads run."""
+        wrote = False
+        for each in self._every:
+            wrote, each.authorizer.wrote = wrote or each.authorizer.wrote, False
+        if wrote:
+            statement.writes = True
+        return wrote
+
+    async def _read(self, work: Callable[[SQLConnection], R]) -> R:
+        reader = self._require_reader()
+        if reader.lock.acquire(blocking=False):
+            try:
+                return reader.run_briefly(lambda: work(reader))
+            except _TooLong:
+                pass
+            finally:
+                reader.lock.release()
+        async with self._room:
+            connection = self._idle.pop() if self._idle else self._connect(True)
+            try:
+                return await self._on_thread(connection, lambda: work(connection))
+            finally:
+                self._idle.append(connection)
+
+    async def _on_thread(self, connection: SQLConnection, work: Callable[[], R], held: bool = False) -> R:
+        """Run work on a thread; a caller that is cancelled stops the statement, and waits for its end."""
+
+        def run() -> R:
+            connection.patience.since = None
+            if held:
+                return work()
+            with connection.lock:
+                return work()
+
+        future = self._loop.run_in_executor(self._pool, run)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            connection.connection.interrupt()
+            with suppress(BaseException):
+                await asyncio.shield(future)
+            raise
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+
+    # -- writing --------------------------------------------------------------------------
+
+    async def execute(self, query: str, params: Params | None = None) -> int:
+        """Run one statement, or several in one transaction, and return how many rows the last one changed."""
+        inside = _open_transaction.get()
+        if inside is not None and inside.belongs_to(self):
+            return await inside.execute(query, params)
+        statements = split(query, "sqlite")
+        first = statements[0]
+        if len(statements) == 1 and first.first not in _DEFINE:
+            given = bind(first, params)
+            return await self._write(lambda writer: writer.run(first, given))
+        async with self.transaction() as tx:
+            return await tx.execute(query, params)
+
+    async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Run one statement for each row of parameters, all or none; returns how many rows were given."""
+        async with self.transaction() as tx:
+            return await tx.execute_many(query, rows)
+
+    async def _write(self, work: Callable[[SQLConnection], R]) -> R:
+        """Run one statement that commits by itself: here if the disk is quick, else on a thread."""
+        writer = self._require_writer()
+        async with self._turn:
+            if self._pace_s < QUICK_COMMIT_S and writer.lock.acquire(blocking=False):
+                started = perf_counter()
+                try:
+                    return writer.run_briefly(lambda: work(writer))
+                except _TooLong:
+                    pass
+                finally:
+                    writer.lock.release()
+                    self._count_pace(perf_counter() - started)
+            started = monotonic()
+            done = await self._on_thread(writer, lambda: work(writer))
+            self._count_pace(monotonic() - started)
+            return done
+
+    def _count_pace(self, took_s: float) -> None:
+        self._pace_s += (min(took_s, HICCUP_S) - self._pace_s) / 8
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SQLRunner]:
+        """Run what is done inside in one transaction; an error inside undoes all of it.
+
+        Meanwhile nobody else writes to the file, the universe included: keep it short.
+        """
+        inside = _open_transaction.get()
+        if inside is not None and inside.belongs_to(self):
+            yield inside  # one transaction; what is done here is done with the outer one
+            return
+        writer = self._require_writer()
+        async with self._turn:
+            await self._begin(writer)
+            made = SQLTransaction(self, writer)
+            token = _open_transaction.set(made)
+            try:
+                yield made
+                await made.commit()
+            finally:
+                _open_transaction.reset(token)
+                made.end()
+
+    async def _begin(self, writer: SQLConnection) -> None:
+        while not writer.lock.acquire(blocking=False):
+            await asyncio.sleep(0.001)  # a fork is under way
+        try:
+            try:
+                writer.run_briefly(writer.begin)
+            except _TooLong:
+                await self._on_thread(writer, writer.begin, held=True)
+        except BaseException:
+            with suppress(apsw.Error):
+                writer.rollback()
+            writer.lock.release()
+            raise
+
+    # -- the end --------------------------------------------------------------------------
+
+    def limit_to_reads(self) -> IRelationalStore:
+        """Return a handle on the same tables that only reads."""
+        return _Reads(self)
+
+    async def close(self) -> None:
+        """Close the connections; statements under way end first."""
+        if self._closed:
+            return
+        async with self._turn:
+            self._closed = True
+        await self._loop.run_in_executor(None, self._pool.shutdown)
+        if not self.inherited:
+            for each in self._every:
+                with each.lock:
+                    each.connection.close(True)
+        self._every.clear()
+
+    # -- fork -----------------------------------------------------------------------------
+
+    def pause(self, until: float) -> bool:
+        """Keep every thread out of SQLite; False while one is in it, or a transaction is open."""
+        for each in self._every:
+            if not each.lock.acquire(timeout=max(0.0, until - monotonic())):
+                return False
+            self._paused.append(each.lock)
+        return True
+
+    def resume(self) -> None:
+        """Let the threads go on."""
+        while self._paused:
+            self._paused.pop().release()
+
+    def close_inherited(self) -> None:
+        """Close inherited connections in a forked child, without a checkpoint of the parent's log."""
+        for each in self._every:
+            each.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            each.connection.close(True)
+
+
+class SQLTransaction:
+    """An open transaction; its statements run one after another, also those of several tasks."""
+
+    def __init__(self, store: SQLiteRelational, writer: SQLConnection) -> None:
+        self._store, self._writer = store, writer
+        self._turn = asyncio.Lock()
+        self._over = False
+
+    def belongs_to(self, store: SQLiteRelational) -> bool:
+        """Return whether this is the open transaction of a store."""
+        return self._store is store and not self._over
+
+    async def execute(self, query: str, params: Params | None = None) -> int:
+        """Run one statement, or several, and return how many rows the last one changed."""
+        done = 0
+        for statement in split(query, "sqlite"):
+            given = bind(statement, params)
+            work = self._writer.define if statement.first in _DEFINE else self._writer.run
+            done = await self._run(statement, partial(work, statement, given))
+        return done
+
+    async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Run one statement for each row of parameters; returns how many rows were given."""
+        statement = one(query, "sqlite")
+        given = [bind(statement, row) for row in rows]
+
+        def run_all() -> int:
+            for each in given:
+                self._writer.run(statement, each)
+            return len(given)
+
+        return await self._run(None if len(given) > 100 else statement, run_all)
+
+    async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
+        """Return the rows of one statement, each as a dict by column."""
+        statement = one(query, "sqlite")
+        return await self.fetch(statement, bind(statement, params), False)
+
+    async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
+        """Return the first row of one statement; None when there is none."""
+        statement = one(query, "sqlite")
+        found = await self.fetch(statement, bind(statement, params), True)
+        return found[0] if found else None
+
+    async def fetch(self, statement: Statement, params: Params | None, first: bool) -> list[Row]:
+        """Return the rows of a statement."""
+        return await self._run(statement, lambda: self._writer.fetch(statement, params, first))
+
+    async def _run(self, statement: Statement | None, work: Callable[[], R]) -> R:
+        async with self._turn:
+            if self._over:
+                raise Closed("this transaction is over", hint="start another one")
+            # A statement that is stopped takes the whole transaction with it. So only what is known to be
+            # short runs on the loop.
+            if statement is not None and statement.first == "insert" and "select" not in statement.names_used:
+                return work()
+            return await self._store._on_thread(self._writer, work, held=True)
+
+    async def commit(self) -> None:
+        """Commit; on the loop if the disk is quick."""
+        async with self._turn:
+            store, writer = self._store, self._writer
+            if not writer.connection.in_transaction:
+                raise Conflict("the transaction was undone by an error in it", hint="run it again")
+            started = perf_counter()
+            try:
+                if store._pace_s >= QUICK_COMMIT_S:
+                    raise _TooLong
+                writer.run_briefly(writer.commit)
+            except _TooLong:
+                await store._on_thread(writer, writer.commit, held=True)
+            except apsw.Error as error:
+                raise writer.explain(error) from error
+            store._count_pace(perf_counter() - started)
+
+    def end(self) -> None:
+        """End the transaction, and undo what is not committed."""
+        self._over = True
+        try:
+            self._writer.rollback()
+        except apsw.Error as error:
+            raise self._writer.explain(error) from error
+        finally:
+            self._writer.lock.release()
+
+
+class _Reads(IRelationalStore):
+    """A handle that only reads; closing it leaves the store open."""
+
+    def __init__(self, store: SQLiteRelational) -> None:
+        self._store = store
+
+    async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
+        """Return the rows of one statement, each as a dict by column."""
+        return await self._store._fetch(query, params, False, reads_only=True)
+
+    async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
+        """Return the first row of one statement; None when there is none."""
+        found = await self._store._fetch(query, params, True, reads_only=True)
+        return found[0] if found else None
+
+    async def execute(self, query: str, params: Params | None = None) -> int:
+        """Refuse: this handle only reads."""
+        raise refuse_write()
+
+    async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Refuse: this handle only reads."""
+        raise refuse_write()
+
+    def transaction(self) -> Any:
+        """Refuse: this handle only reads."""
+        raise refuse_write()
+
+    def limit_to_reads(self) -> IRelationalStore:
+        """Return this handle."""
+        return self
+
+    async def close(self) -> None:
+        """Leave the store open."""

@@ -1,0 +1,215 @@
+"""The contract of the relational port, the same on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+import dgent
+from dgent.errors import Closed, Conflict, Denied, InputError, QueryError
+from dgent.storage import IRelationalStore
+from dgent.universe.relational import RelationalStore
+
+CREATE = "CREATE TABLE notes (id BIGINT PRIMARY KEY, text TEXT, size DOUBLE PRECISION)"
+PUT = "INSERT INTO notes (id, text) VALUES (:id, :text)"
+
+
+def elsewhere(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Run work as a task that knows nothing of a transaction here."""
+    return asyncio.get_running_loop().create_task(work, context=contextvars.Context())
+
+
+async def test_rows_go_in_and_come_out_as_dicts(store: RelationalStore) -> None:
+    assert isinstance(store, IRelationalStore)
+    assert await store.execute(CREATE) == 0
+    assert await store.execute(PUT, {"id": 1, "text": "at 10:30, it's ?"}) == 1
+    assert await store.execute(PUT, {"id": 2, "text": None, "more": 1}) == 1
+    assert await store.fetch_all("SELECT id, text FROM notes ORDER BY id") == [
+        {"id": 1, "text": "at 10:30, it's ?"},
+        {"id": 2, "text": None},
+    ]
+    assert await store.fetch_one("SELECT text FROM notes WHERE id = :id", {"id": 1}) == {
+        "text": "at 10:30, it's ?"
+    }
+    assert await store.fetch_one("SELECT text FROM notes WHERE id = 3") is None
+    assert await store.fetch_all("SELECT text FROM notes WHERE id = 3") == []
+    assert await store.execute("UPDATE notes SET text = :text", {"text": "x"}) == 2
+    assert await store.execute("DELETE FROM notes WHERE id = :id", {"id": 9}) == 0
+    assert await store.fetch_all("DELETE FROM notes WHERE id = 2 RETURNING id") == [{"id": 2}]
+    assert await store.execute("DROP TABLE notes") == 0
+
+
+async def test_several_statements_are_one_transaction(store: RelationalStore) -> None:
+    assert await store.execute(f"{CREATE}; {PUT}; UPDATE notes SET text = 'b'", {"id": 1, "text": "a"}) == 1
+    with pytest.raises(Conflict):
+        await store.execute(
+            "DELETE FROM notes; INSERT INTO notes (id) VALUES (5); INSERT INTO notes (id) VALUES (5)"
+        )
+    assert await store.fetch_all("SELECT id, text FROM notes") == [{"id": 1, "text": "b"}]
+
+
+async def test_many_rows_go_in_all_or_none(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+    assert await store.execute_many(PUT, [{"id": n, "text": str(n)} for n in range(300)]) == 300
+    assert await store.execute_many(PUT, []) == 0
+    with pytest.raises(Conflict):
+        await store.execute_many(PUT, [{"id": n, "text": ""} for n in (1000, 1001, 7)])
+    with pytest.raises(InputError, match=":text"):
+        await store.execute_many(PUT, [{"id": 2000, "text": ""}, {"id": 2001}])
+    assert await store.fetch_one("SELECT count(*) AS n, max(id) AS last FROM notes") == {
+        "n": 300,
+        "last": 299,
+    }
+
+
+async def test_values_keep_their_types(store: RelationalStore) -> None:
+    # SQLite takes any name of a type, this one as a number: numbers, texts and bytes keep what they are.
+    await store.execute("CREATE TABLE kinds (i BIGINT, f DOUBLE PRECISION, t TEXT, b BYTEA)")
+    row = {"i": -(2**63), "f": 0.1, "t": "ä☃\U0001f600", "b": b"\0\xff"}
+    await store.execute("INSERT INTO kinds VALUES (:i, :f, :t, :b)", row)
+    assert await store.fetch_one("SELECT * FROM kinds") == row
+    for wrong in ({"i": 2**63}, {"i": object()}, {"f": float("nan")}, {"t": ["a"]}):
+        with pytest.raises(InputError):
+            await store.execute("INSERT INTO kinds VALUES (:i, :f, :t, :b)", {**row, **wrong})
+    assert await store.fetch_one("SELECT count(*) AS n FROM kinds") == {"n": 1}
+
+
+async def test_errors_say_whose_they_are(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+    await store.execute(PUT, {"id": 1, "text": "a"})
+    with pytest.raises(QueryError, match="nowhere"):
+        await store.fetch_all("SELECT * FROM nowhere")
+    with pytest.raises(QueryError, match="syntax"):
+        await store.execute("INSRT INTO notes VALUES (1)")
+    with pytest.raises(QueryError, match="one statement, and got 2"):
+        await store.fetch_all("SELECT 1; SELECT 2")
+    with pytest.raises(Conflict, match=r"(?i)unique"):
+        await store.execute(PUT, {"id": 1, "text": "b"})
+    with pytest.raises(InputError, match="two columns of the answer are called 'id'"):
+        await store.fetch_all("SELECT a.id, b.id FROM notes a JOIN notes b ON true")
+    assert await store.fetch_one("SELECT text FROM notes") == {"text": "a"}
+
+
+async def test_a_transaction_is_done_whole_or_not_at_all(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+    async with store.transaction() as tx:
+        await tx.execute(PUT, {"id": 1, "text": "a"})
+        assert await tx.execute_many(PUT, [{"id": n, "text": "b"} for n in (2, 3)]) == 2
+        assert await tx.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 3}
+        # In the same task the store itself is part of it, and so is a second transaction.
+        assert await store.execute("DELETE FROM notes WHERE id = 3") == 1
+        async with store.transaction() as inner:
+            assert await inner.fetch_all("SELECT id FROM notes ORDER BY id") == [{"id": 1}, {"id": 2}]
+    with pytest.raises(ZeroDivisionError):
+        async with store.transaction() as tx:
+            await tx.execute("DELETE FROM notes")
+            _ = 1 / 0
+    assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 2}
+    with pytest.raises(Closed, match="is over"):
+        await tx.execute("DELETE FROM notes")
+
+
+async def test_an_open_transaction_is_seen_by_nobody_else(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+    async with store.transaction() as tx:
+        await tx.execute(PUT, {"id": 1, "text": "a"})
+        reader = elsewhere(store.fetch_one("SELECT count(*) AS n FROM notes"))
+        writer = elsewhere(store.execute(PUT, {"id": 2, "text": "b"}))
+        await asyncio.sleep(0.05)
+        assert not reader.done() or reader.result() == {"n": 0}
+    await asyncio.gather(reader, writer)
+    assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 2}
+
+
+async def test_a_cancelled_transaction_leaves_nothing(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+
+    async def work() -> None:
+        async with store.transaction() as tx:
+            await tx.execute(PUT, {"id": 1, "text": "a"})
+            await asyncio.sleep(60)
+
+    task = elsewhere(work())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.execute(PUT, {"id": 2, "text": "b"}) == 1
+    assert await store.fetch_all("SELECT id FROM notes") == [{"id": 2}]
+
+
+async def test_many_tasks_lose_no_update(store: RelationalStore) -> None:
+    await store.execute("CREATE TABLE counter (n BIGINT)")
+    await store.execute("INSERT INTO counter VALUES (0)")
+
+    async def add(times: int) -> None:
+        for _ in range(times):
+            await store.execute("UPDATE counter SET n = n + 1")
+
+    await asyncio.gather(*(elsewhere(add(5)) for _ in range(8)))
+    assert await store.fetch_one("SELECT n FROM counter") == {"n": 40}
+
+
+async def test_a_long_statement_leaves_the_loop_free_and_can_be_cancelled(store: RelationalStore) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) AS c FROM n"
+    task = elsewhere(store.fetch_all(endless))
+    for _ in range(10):
+        await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.fetch_one("SELECT 1 AS one") == {"one": 1}
+
+
+async def test_a_handle_that_only_reads(store: RelationalStore) -> None:
+    await store.execute(CREATE)
+    await store.execute(PUT, {"id": 1, "text": "a"})
+    reads = store.limit_to_reads()
+    assert await reads.fetch_all("SELECT text FROM notes") == [{"text": "a"}]
+    for refused in (
+        reads.execute("DELETE FROM notes"),
+        reads.execute_many(PUT, [{"id": 2, "text": ""}]),
+        reads.fetch_all("DELETE FROM notes RETURNING id"),
+        reads.fetch_one("WITH a AS (SELECT 1) DELETE FROM notes RETURNING id"),
+        reads.fetch_all("DROP TABLE notes"),
+    ):
+        with pytest.raises(Denied, match="only reads"):
+            await refused
+    assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 1}
+    await reads.close()
+    assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 1}
+
+
+async def test_tables_and_records_live_side_by_side(universe: dgent.Universe) -> None:
+    store = universe.storage.relational
+    await store.execute(CREATE)
+    for n in range(10):
+        await asyncio.gather(
+            universe.put(dgent.Datum(id=f"r{n}", data={"n": n})), store.execute(PUT, {"id": n, "text": "x"})
+        )
+    assert await universe.count() == 10
+    assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 10}
+    await store.execute("DROP TABLE notes")
+
+
+async def test_it_is_closed_with_the_universe(universe: dgent.Universe) -> None:
+    store = universe.storage.relational
+    assert await store.fetch_one("SELECT 1 AS one") == {"one": 1}
+    await universe.close()
+    with pytest.raises(Closed):
+        await store.fetch_one("SELECT 1 AS one")
+
+
+@pytest.mark.parametrize("trust", ["friend", "conversant", "untrusted"])
+async def test_it_is_for_partners_only(universe: dgent.Universe, trust: Any) -> None:
+    from dgent.universe.gate import Principal
+
+    with pytest.raises(Denied, match="may not run SQL"):
+        _ = universe.acting(Principal("bob", trust)).storage.relational
+    partner = universe.acting(Principal("ann", "partner"))
+    assert await partner.storage.relational.fetch_one("SELECT 1 AS one") == {"one": 1}
