@@ -418,6 +418,7 @@ class Universe:
 
     def present(self) -> Universe:
         """Return the same handle for the present."""
+
     @property
     def storage(self) -> StorageProvider:
         """The stores beside the records: tables, vectors, blobs and telemetry."""
