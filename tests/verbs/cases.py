@@ -12,6 +12,7 @@ from dgent import clock
 from dgent.membrane import Catalog
 from dgent.store.jsonl.line import seal_line
 from dgent.store.port.telemetry import TelemetryEvent
+from dgent.universe.blob import open_blobs
 from dgent.universe.telemetry import telemetry_of
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
@@ -81,6 +82,38 @@ CASES: dict[str, list[Case]] = {
     "data.import": [
         Case({"path": "{exported}", "existing": "skip"}, ["{exported}", "--existing", "skip"]),
         Case({"path": "{new}"}, ["{new}"], "not_found"),
+    ],
+    "blob.put": [
+        Case({"key": "doc", "path": "{exported}"}, ["doc", "{exported}"]),
+        Case({"key": "doc", "path": "{new}"}, ["doc", "{new}"], "not_found"),
+        Case(
+            {"key": "pic.png", "path": "{exported}", "expect": 0},
+            ["pic.png", "{exported}", "--expect", "0"],
+            "version_conflict",
+        ),
+        Case(
+            {"key": "x", "path": "{exported}", "content_type": "no"},
+            ["x", "{exported}", "--type", "no"],
+            "input",
+        ),
+    ],
+    "blob.get": [
+        Case({"key": "pic.png", "to": "{new}"}, ["pic.png", "-o", "{new}"]),
+        Case({"key": "nobody", "to": "{new}"}, ["nobody", "-o", "{new}"], "not_found"),
+        Case({"key": "pic.png", "to": "{exported}"}, ["pic.png", "-o", "{exported}"], "input"),
+    ],
+    "blob.info": [Case({"key": "pic.png"}, ["pic.png"]), Case({"key": "x"}, ["x"], "not_found")],
+    "blob.list": [
+        Case({"prefix": "p", "limit": 5}, ["p", "-n", "5"]),
+        Case({"after": "z"}, ["--after", "z"]),
+        Case({"limit": 0}, ["-n", "0"], "input"),
+    ],
+    "blob.delete": [Case({"key": "pic.png"}, ["pic.png"]), Case({"key": "x"}, ["x"], "not_found")],
+    "blob.forget": [Case({"keys": ("pic.png", "x")}, ["pic.png", "x", "--yes"])],
+    "blob.gc": [
+        Case({"grace": "0d"}, ["--grace", "0d", "--yes"]),
+        Case({"dry_run": True}, ["--dry-run"]),
+        Case({"grace": "soon"}, ["--grace", "soon", "--yes"], "input"),
     ],
     "data.history": [Case({"id": "a"}, ["a"]), Case({"id": "nobody"}, ["nobody"], "not_found")],
     "data.diff": [Case({"id": "a"}, ["a"]), Case({"id": "a", "old": 9}, ["a", "9"], "not_found")],
@@ -288,6 +321,7 @@ async def fill(path: Path) -> None:
         await fill_cupboard(u)
         await fill_blocks(u)
         await fill_membrane(u)
+        await open_blobs(u).put("pic.png", b"pixels", "image/png")
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

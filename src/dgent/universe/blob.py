@@ -49,6 +49,7 @@ GRACE = timedelta(days=1)
 PAGE = 500
 BATCH = 10_000  # contents of a collection that are looked at together
 MAX_LIMIT = 10_000
+MOST_CHECKED = 1024
 
 
 class BlobKey(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ class BlobPlace:
 
     def __init__(self, contents: BlobContents) -> None:
         self.contents, self.declared = contents, False
+        self.checked: dict[str, object] = {}  # contents that were as they should be, and their stamps
         self.contracts = Contracts()
         for schema in SCHEMAS:
             self.contracts.add(schema)
@@ -87,11 +89,12 @@ class BlobPlace:
 def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
     """Return the blobs of a universe, which closes them with itself.
 
-    Their bytes are beside its store, unless a `url` says where: `files:path`, `postgresql://…` or `memory:`.
-    It is the same place for all handles on the store, so only the first call decides.
+    Their bytes are beside its store, unless a `url` or the settings say where: `files:path`,
+    `postgresql://…` or `memory:`. All handles on a store have one place, so only the first call decides.
     """
     life = universe._life
     if life.blobs is None:
+        url = url or life.storage.get("blob", {}).get("url")
         made = contents_for(url) if url else contents_beside(universe._unlimited().backend)
         life.blobs = BlobPlace(made)
     place: BlobPlace = life.blobs
@@ -278,14 +281,24 @@ class BlobStore:
         if start or (end is not None and end < info.size):
             if start < 0 or (end is not None and end < start):
                 raise InputError(f"{start} to {end} is not a valid range", field="start")
-            async with aclosing(check_parts(self.contents.read(info.sha256), content)) as whole:
-                async for _ in whole:
-                    pass
+            await self._check_whole(content)
             parts = self.contents.read(info.sha256, start, min(info.size if end is None else end, info.size))
         else:
             parts = check_parts(self.contents.read(info.sha256), content)
         async with aclosing(parts):
             yield BlobReader(info, parts)
+
+    async def _check_whole(self, content: Content) -> None:
+        """Check a content before a part of it is read; once, as long as its bytes are the same ones."""
+        stamp, checked = await self.contents.stamp(content.sha256), self._place.checked
+        if stamp is not None and checked.get(content.sha256) == stamp:
+            return
+        async with aclosing(check_parts(self.contents.read(content.sha256), content)) as parts:
+            async for _ in parts:
+                pass
+        checked[content.sha256] = stamp
+        if len(checked) > MOST_CHECKED:
+            del checked[next(iter(checked))]
 
     async def list(
         self, prefix: str = "", *, after: str | None = None, limit: int = 1000
@@ -328,7 +341,10 @@ class BlobStore:
         The first collection that finds one notes the time; a later one removes it. With a grace of 0 they go
         at once. A content that is being stored is never removed, whatever the grace.
         """
-        self._check_alone("collect blobs")
+        if dry_run:
+            self._check_may_read()
+        else:
+            self._check_alone("collect blobs")
         if grace < timedelta(0):
             raise InputError(f"grace must not be negative, and was {grace}", field="grace")
         removed = removed_bytes = waiting = kept = 0
@@ -408,6 +424,11 @@ class BlobStore:
     async def drop(self, hashes: Iterable[str]) -> int:
         """Remove contents at once, of those that nothing refers to any more; return how many."""
         return sum([await self._remove(each) for each in await self._find_orphans(dict.fromkeys(hashes))])
+
+    def _check_may_read(self) -> None:
+        gate = self._universe.backend
+        if isinstance(gate, Gate) and gate.principal.trust == "untrusted":
+            raise Denied(f"{gate.principal.name} is untrusted and may not read")
 
     def _check_alone(self, what: str) -> None:
         gate = self._universe.backend

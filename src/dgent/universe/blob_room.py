@@ -23,6 +23,8 @@ KEYS = "blob.key"
 class BlobRoom(Room):
     """Answers for keys of blobs, and for contents that wait to be collected."""
 
+    kinds = ("blob",)
+
     @property
     def schemas(self) -> tuple[Schema[Any], ...]:
         """The schemas of the room's records."""

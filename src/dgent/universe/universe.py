@@ -912,6 +912,10 @@ class Universe:
     @property
     def blob_folder(self) -> str | None:
         """The folder of the contents of blobs, which need not exist; None where they are in no folder."""
+        if self._life.blobs is None and self._life.storage.get("blob"):
+            from dgent.universe.blob import open_blobs  # loads when it is used
+
+            open_blobs(self)
         if self._life.blobs is None:
             return blob_folder(self._unlimited().backend)
         place: str = self._life.blobs.contents.place

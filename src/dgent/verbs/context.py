@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ class Context:
         library: Library | None = None,
         missing: Path | None = None,
         choose: Choose | None = None,
-        upload: Path | None = None,
+        upload: Path | AsyncIterable[bytes] | None = None,
         constellation: str | None = None,
         remote: bool = False,
         shell: Shell | None = None,
@@ -59,7 +59,12 @@ class Context:
         self.shell = shell  # the one that called; None where none did
         self.remote = remote  # whether the store is on a server, which then does the work
 
-    def copy(self, *, out: Callable[[bytes], object] | None = None, upload: Path | None = None) -> Context:
+    def copy(
+        self,
+        *,
+        out: Callable[[bytes], object] | None = None,
+        upload: Path | AsyncIterable[bytes] | None = None,
+    ) -> Context:
         """Return this context for one call that writes or reads a file called "-"."""
         twin = object.__new__(Context)
         twin.__dict__.update(self.__dict__, out=out, upload=upload)

@@ -29,6 +29,13 @@ MODULES: dict[str, str] = {
     "data.associate": "dgent.verbs.data.association",
     "data.associated": "dgent.verbs.data.association",
     "data.chain": "dgent.verbs.data.association",
+    "blob.put": "dgent.verbs.blob.blob",
+    "blob.get": "dgent.verbs.blob.blob",
+    "blob.info": "dgent.verbs.blob.blob",
+    "blob.list": "dgent.verbs.blob.blob",
+    "blob.delete": "dgent.verbs.blob.blob",
+    "blob.forget": "dgent.verbs.blob.blob",
+    "blob.gc": "dgent.verbs.blob.blob",
     "crumb.add": "dgent.verbs.cupboard.crumb",
     "crumb.new": "dgent.verbs.cupboard.crumb",
     "crumb.get": "dgent.verbs.cupboard.crumb",
@@ -236,6 +243,7 @@ MODULES: dict[str, str] = {
 
 NOUNS: dict[str, str] = {
     "data": "records: put, find, look back, undo, forget",
+    "blob": "files and other bytes under keys: put, get, list, collect what is unused",
     "crumb": "work items: make, change, take, finish, look at",
     "trail": "explorations whose crumbs are kept or given up together",
     "link": "edges between crumbs, trails and stashes",

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgent.doors.http import call, feed, limit, openapi
+from dgent.doors.http import blob, call, feed, limit, openapi
 from dgent.doors.http.answer import HEADERS, answer, refuse, report
 from dgent.doors.http.errors import Gone, TooLarge, TooMany, TooSlow, UnknownVisitor
 from dgent.doors.http.house import House, Visitor, enter
@@ -149,8 +149,9 @@ class Server:
                 429, "too_many", "too many requests", f"wait {after} s", **{"Retry-After": after}
             )
         except TooLarge:
-            most = f"at most {self.limits.body_bytes:,} bytes are taken"
-            response = refuse(413, "too_large", "the body is too large", most, Connection="close")
+            most = self.limits.blob_bytes if request.route == blob.ONE else self.limits.body_bytes
+            hint = f"at most {most:,} bytes are taken"
+            response = refuse(413, "too_large", "the body is too large", hint, Connection="close")
         except TooSlow:
             response = refuse(408, "too_slow", "the body did not arrive in time", Connection="close")
         except Gone:
@@ -269,6 +270,8 @@ class Server:
             verb = find(path.removeprefix("/v1/verbs/"))
             request.route = f"/v1/verbs/{verb.id}"
             return Match(Route("POST", request.route, verb.id), {})
+        if path.startswith(blob.PATH):
+            path = blob.PATH + path.removeprefix(blob.PATH).replace("/", "%2F")  # a key is all that follows
         found = self._router.find(request.method, path)
         if isinstance(found, Match):
             request.route = found.route.path
@@ -303,6 +306,8 @@ class Server:
     async def _call(self, request: Request, match: Match, visitor: Visitor) -> Response:
         verb = find(match.route.verb)
         body = b""
+        if match.route.path == blob.ONE and verb.id != "blob.delete":
+            return await blob.serve_blob(request, match, verb, visitor, self.limits)
         if request.method not in READS:
             body = await limit.read_body(request.headers, request.receive, self.limits)
         if verb.id == "data.import":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.types import Receive
@@ -21,6 +22,7 @@ class Limits(msgspec.Struct, frozen=True):
     """The limits of a visitor's requests."""
 
     body_bytes: int = 10 * 2**20
+    blob_bytes: int = 4 * 2**30  # of one blob, which is never in memory as a whole
     rate: float = 5_000  # requests a second with one token
     burst: float = 10_000
     wrong_rate: float = 5  # wrong tokens a second from one address
@@ -54,8 +56,7 @@ class Buckets:
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
     """Return the body of a request; raises as soon as it is too large or too slow."""
-    if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
-        raise InputError("a body must not be compressed", hint="leave out Content-Encoding")
+    check_encoding(headers)
     said = headers.get(b"content-length", b"0")
     if not said.isdigit() or len(said) > 18 or int(said) > limits.body_bytes:
         raise TooLarge
@@ -75,6 +76,35 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limit
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError:
         raise TooSlow from None
+
+
+async def stream_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> AsyncIterator[bytes]:
+    """Yield the parts of a body as they come; each has as long as the whole of another body."""
+    check_encoding(headers)
+    said = headers.get(b"content-length", b"0")
+    if not said.isdigit() or len(said) > 18 or int(said) > limits.blob_bytes:
+        raise TooLarge
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(limits.body_s):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlow from None
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > limits.blob_bytes:
+            raise TooLarge
+        if part:
+            yield part
+
+
+def check_encoding(headers: dict[bytes, bytes]) -> None:
+    """Refuse a compressed body: its size says nothing about what it becomes."""
+    if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
+        raise InputError("a body must not be compressed", hint="leave out Content-Encoding")
 
 
 class PatientProtocol(HttpToolsProtocol):

@@ -105,8 +105,10 @@ def _operation(
         },
     }
     if route.method in _BODIES and verb.id == "data.import":
-        lines = {"application/x-ndjson": {"schema": {"type": "string"}}}
+        lines: dict[str, Any] = {"application/x-ndjson": {"schema": {"type": "string"}}}
         made["requestBody"] = {"required": True, "content": lines}
+    elif route.path == "/v1/blobs/{key}" and route.method in _BODIES:
+        made["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     elif route.method in _BODIES:
         needed = [name for name in fields.get("required", ()) if name in rest]
         schema = {"type": "object", "properties": rest, "required": needed, "additionalProperties": False}
@@ -137,6 +139,8 @@ def _in_path(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 def _answer(verb: Verb, output: dict[str, Any]) -> dict[str, Any]:
     if verb.streams:
         return {"description": "commits as events", "content": {"text/event-stream": {}}}
+    if verb.id == "blob.get":
+        return {"description": "the content of the blob", "content": {"*/*": {}}}
     if verb.id == "data.export":
         return {"description": "records as lines of JSON", "content": {"application/x-ndjson": {}}}
     schema = {

@@ -46,6 +46,11 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/count", "data.count"),
     Route("GET", "/v1/search", "data.search"),
     Route("POST", "/v1/search", "data.search"),
+    # blobs
+    Route("GET", "/v1/blobs", "blob.list"),
+    Route("GET", "/v1/blobs/{key}", "blob.get", {"to": "-"}),
+    Route("PUT", "/v1/blobs/{key}", "blob.put", {"path": "-"}),
+    Route("DELETE", "/v1/blobs/{key}", "blob.delete"),
     # commits
     Route("GET", "/v1/log", "data.log"),
     Route("GET", "/v1/log/{seq}", "data.get-commit"),

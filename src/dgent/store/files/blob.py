@@ -87,6 +87,14 @@ class FileContents:
         except OSError:
             return None
 
+    async def stamp(self, sha256: str) -> object:
+        """Return inode, time and size of the file; None where it is missing."""
+        try:
+            found = os.stat(self.path_of(sha256))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
     async def list(self, after: str = "", limit: int = 500) -> list[str]:
         """Return hashes after one, in order; reads one of 256 folders at a time."""
         return await in_thread(lambda _: self._list(after, limit))

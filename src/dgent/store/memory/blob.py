@@ -43,6 +43,11 @@ class MemoryContents:
         found = self.contents.get(sha256)
         return None if found is None else len(found)
 
+    async def stamp(self, sha256: str) -> object:
+        """Return the identity of the bytes; None where they are missing."""
+        found = self.contents.get(sha256)
+        return None if found is None else id(found)
+
     async def list(self, after: str = "", limit: int = 500) -> list[str]:
         """Return hashes after one, in order."""
         names = sorted(self.contents)

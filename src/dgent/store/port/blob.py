@@ -101,6 +101,10 @@ class BlobContents(Protocol):
         """Return how many bytes a content has; None where it is missing."""
         ...
 
+    async def stamp(self, sha256: str) -> object:
+        """Return a value that another content in its place would not have; None where it is missing."""
+        ...
+
     async def list(self, after: str = "", limit: int = 500) -> list[str]:
         """Return hashes after one, in order."""
         ...

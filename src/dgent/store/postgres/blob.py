@@ -117,6 +117,17 @@ class PostgresContents:
         )
         return found
 
+    async def stamp(self, sha256: str) -> object:
+        """Return the rows of the content and who wrote them; None where it is missing."""
+        sql = (
+            f"SELECT c.upload, sum(k.xmin::text::bigint) FROM {self.u}.blob_content c"
+            f" JOIN {self.u}.blob_chunk k USING (upload) WHERE c.sha256 = $1 GROUP BY c.upload"
+        )
+        found = await (await self.pool()).call(
+            lambda connection: connection.fetchrow(sql, bytes.fromhex(sha256))
+        )
+        return None if found is None else tuple(found)
+
     async def list(self, after: str = "", limit: int = 500) -> list[str]:
         """Return hashes after one, in order."""
         sql = f"SELECT sha256 FROM {self.u}.blob_content WHERE sha256 > $1 ORDER BY sha256 LIMIT $2"

@@ -101,7 +101,7 @@ async def import_(context: Context, ask: Import) -> jsonl.Imported:
     """Read records from lines that export wrote; a damaged file imports nothing."""
     path = Path(ask.path)
     if ask.path == STREAM:
-        if context.upload is None:
+        if not isinstance(context.upload, Path):
             raise InputError("there is nothing to read here", hint="name a file", field="path")
         path = context.upload
     elif not path.exists():

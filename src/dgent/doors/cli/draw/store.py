@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgent.doors.cli.draw.crumb import draw_work
 from dgent.doors.cli.draw.record import draw_entry
-from dgent.doors.cli.style import ENDLESS, Paint, ago, many, size, table
+from dgent.doors.cli.style import ENDLESS, Paint, ago, clean, many, size, table
 from dgent.verbs.wire import as_text
 
 if TYPE_CHECKING:
@@ -299,6 +299,32 @@ def draw_new_token(found: Any, paint: Paint) -> Lines:
 def draw_token(found: Any, paint: Paint) -> Lines:
     """Draw a token that has ended."""
     return [f"{paint.bold(found.id)} of {paint(found.agent)} is no longer taken"]
+
+
+def draw_blob(found: Any, paint: Paint) -> Lines:
+    """Draw one blob."""
+    rows = [("size", f"{size(found.size_bytes)} of {found.content_type}"), ("content", found.id)]
+    if found.references is not None:
+        rows.append(("used by", many(found.references, "reference")))
+    return [paint.bold(clean(found.key)), *(f"  {name:8} {value}" for name, value in rows)]
+
+
+def draw_blobs(found: Any, paint: Paint) -> Lines:
+    """Draw blobs as a table."""
+    if not found.items:
+        return ["no blobs; `dgent blob put KEY FILE` stores one"]
+    rows = [
+        (clean(each.key), size(each.size_bytes), each.content_type, ago(each.updated_at))
+        for each in found.items
+    ]
+    return table(paint, ("key", "size", "type", "stored"), rows)
+
+
+def draw_collected(found: Any, paint: Paint) -> Lines:
+    """Draw the result of a collection of blobs."""
+    noun = many(found.removed, "content")
+    waits = f"; {found.waiting:,} unused, which later runs remove" if found.waiting else ""
+    return [f"{noun} removed, {size(found.removed_bytes)}; {found.kept:,} in use{waits}"]
 
 
 def draw_tokens(found: Any, paint: Paint) -> Lines:
