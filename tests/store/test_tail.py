@@ -273,6 +273,28 @@ async def test_an_offset_beyond_what_is_read_along(u: dgent.Universe) -> None:
     assert [each.id for each in found] == ["j120", "j121"]
 
 
+async def test_a_page_beside_what_waits_takes_few_statements(u: dgent.Universe, path: Path) -> None:
+    await u.put_many([job(f"old.{n}", "open", {"t"}) for n in range(300)])
+    for n in range(30):
+        await u.put(job(f"new.{n}", "open", {"t"}))
+    asked: dict[str, Any] = {"tags": {"t"}, "where": {"state": "open"}, "limit": 50}
+    expected = [each.id for each in await u.query(Query(schema="job", **asked))]  # opens the connection too
+    assert waiting(path) == 30 and expected[:30] == [f"new.{n}" for n in reversed(range(30))]
+    statements: list[str] = []
+
+    def trace(_cursor: object, sql: str, _values: object) -> bool:
+        statements.append(sql)
+        return True
+
+    connections = [each for each in apsw.connections() if Path(each.filename).name == path.name]
+    for connection in connections:
+        connection.exec_trace = trace
+    found = [each.id for each in await u.query(Query(schema="job", **asked))]
+    for connection in connections:
+        connection.exec_trace = None
+    assert found == expected and 2 < len(statements) < 10, statements
+
+
 async def test_a_commit_that_is_refused_leaves_nothing_waiting(u: dgent.Universe, path: Path) -> None:
     await u.remember(Job("open"), id="a")
     for _ in range(3):

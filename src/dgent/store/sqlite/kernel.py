@@ -18,7 +18,6 @@ from dgent.errors import Corrupt
 from dgent.store.engine.catalog import (
     Entry,
     IndexName,
-    Position,
     SchemaState,
     TailRecord,
     is_derived,
@@ -330,9 +329,9 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         self._write_waiting()
         return super()._waiting(scan)
 
-    def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
+    def _at(self, sql: str, record_keys: int | str) -> list[Any]:
         self._write_all()
-        return super()._at(sql, places)
+        return super()._at(sql, record_keys)
 
     def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
         self._write_all()

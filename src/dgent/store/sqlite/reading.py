@@ -88,9 +88,14 @@ _DOC = "SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ? AND dk = ?"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
 TAG_BITS = 15  # an entry with a key has one of so many bits for each tag of its record, or NULL if unknown
 _ROW_AT = {True: _ROW, False: _ROW.replace(", content FROM", ", NULL FROM")}
-_BRIEF_AT = {
-    content: f"SELECT {BRIEF}, {'d.content' if content else 'NULL'} FROM datum d WHERE d.dk = ?"
+# A list as JSON: a third of the time of one execution for each record, and their order is kept.
+_AMONG = "FROM json_each(?) w CROSS JOIN datum d ON d.dk = w.value"
+_ROWS_AT = {
+    content: f"SELECT {PREFIXED}, {'d.content' if content else 'NULL'} {_AMONG} AND d.trail = 0"
     for content in (False, True)
+}
+_BRIEFS_AT = {
+    content: f"SELECT {BRIEF}, {'d.content' if content else 'NULL'} {_AMONG}" for content in (False, True)
 }
 _POSITIONS = {
     descending: f"SELECT e.key, e.t, e.dk FROM entry e WHERE {BETWEEN} {order(descending)} LIMIT ?"
@@ -213,8 +218,7 @@ class SQLiteReading(VectorReads):
         return Row._make(found[0]) if found else None
 
     def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
-        keys = [(record_key,) for record_key in record_keys]
-        return [*map(Row._make, self.connection.cursor().executemany(_ROW_AT[content], keys))]
+        return [*map(Row._make, self._all(_ROWS_AT[content], _list_text(record_keys)))]
 
     # -- indexes and the tail -------------------------------------------------------------
 
@@ -338,10 +342,9 @@ class SQLiteReading(VectorReads):
             return False
         return scan.author is None or bool(self._all(_OF_AUTHOR, place[2], scan.author))
 
-    def _at(self, sql: str, places: Iterable[Position]) -> list[Any]:
-        """Return the rows at some positions, in their order."""
-        keys = [(record_key,) for _, _, record_key in places]
-        return self.connection.cursor().executemany(sql, keys).fetchall()
+    def _at(self, sql: str, record_keys: int | str) -> list[Any]:
+        """Return the rows of one record, or of a list of them in their order."""
+        return self._all(sql, record_keys)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
         make, waiting = Row._make, self._waiting(scan)
@@ -352,7 +355,7 @@ class SQLiteReading(VectorReads):
                 yield found[0], make(found[1:])
             return
         for place in self._merge(scan, waiting, descending):
-            for row in self._at(_ROW_AT[content], (place,)):
+            for row in self._at(_ROW_AT[content], place[2]):
                 yield place[0], make(row)
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
@@ -384,7 +387,8 @@ class SQLiteReading(VectorReads):
     def fetch(self, scan: IndexScan, descending: bool, content: bool, limit: int) -> list[tuple[Any, ...]]:
         waiting = self._waiting(scan)
         if waiting is not None:
-            return self._at(_BRIEF_AT[content], self._first(scan, waiting, descending, limit))
+            first = self._first(scan, waiting, descending, limit)
+            return self._at(_BRIEFS_AT[content], _list_text(record_key for _, _, record_key in first))
         between, place = bounds(scan)
         sql = walk_sql(FETCHED, between, *scan.narrowing(), descending, content)
         values = (scan.index_number, *place, *self._values(scan), limit)
@@ -538,6 +542,10 @@ class SQLiteReading(VectorReads):
             asked = [(index, record_key) for record_key in record_keys]
             found = self.connection.cursor().executemany(_DOC, asked).fetchall()
         return {record_key: TextDoc(*doc) for record_key, *doc in found}
+
+
+def _list_text(record_keys: Iterable[int]) -> str:
+    return f"[{','.join(map(str, record_keys))}]"
 
 
 def _logged_of(found: tuple[Any, ...]) -> Logged:
