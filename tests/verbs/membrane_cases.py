@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import dgent
 from dgent.membrane import CLISession, CLISessionEvent, Membrane, Proposal, RollbackToken, Seedling
@@ -32,6 +33,10 @@ MEMBRANE_CASES: dict[str, list[Case]] = {
     "grow.germinate": [Case({"id": "draft"}, ["draft"]), Case({"id": "no"}, ["no"], "not_found")],
     "grow.promote": [Case({"id": "seedling"}, ["seedling"]), Case({"id": "no"}, ["no"], "not_found")],
     "grow.rollback": [Case({"id": "used"}, ["used"]), Case({"id": "no"}, ["no"], "not_found")],
+    "legacy.import": [
+        Case({"folder": "{legacy}"}, ["{legacy}"]),
+        Case({"folder": "{new}"}, ["{new}"], "not_found"),
+    ],
     "catalog.register": [
         Case(
             {"name": "scout", "genus": "k-gent", "capability": ("read",), "folder": "{folder}"},
@@ -46,6 +51,12 @@ MEMBRANE_CASES: dict[str, list[Case]] = {
     ],
     "catalog.remove": [Case({"name": "elder", "folder": "{folder}"}, ["elder", "--folder", "{folder}"])],
 }
+
+
+def fill_legacy(path: Path) -> None:
+    """A folder of the ancestor with the state of an agent."""
+    (path / "soul").mkdir(parents=True)
+    (path / "soul" / "state.json").write_text('{"mood": "calm"}')
 
 
 async def fill_membrane(u: dgent.Universe) -> None:

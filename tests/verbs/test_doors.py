@@ -30,6 +30,7 @@ from tests.http.client import Client, serve_universe
 from tests.verbs.case import Case
 from tests.verbs.cases import CASES, TOKEN, fill, fill_disputed, fill_folder
 from tests.verbs.cupboard_cases import fill_crumbs
+from tests.verbs.membrane_cases import fill_legacy
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -49,6 +50,7 @@ async def prepare(base: Path) -> None:
     await fill_folder(side / "folder")
     await fill_disputed(side / "disputed")
     fill_crumbs(side / "crumbs")
+    fill_legacy(side / "legacy")
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +82,7 @@ class Stage:
         for source in (self.prepared / "side").iterdir():
             if f"{{{source.name}}}" in asked:
                 (shutil.copytree if source.is_dir() else shutil.copy)(source, side / source.name)
-        names = ("new", "exported", "backup", "folder", "disputed", "crumbs")
+        names = ("new", "exported", "backup", "folder", "disputed", "crumbs", "legacy")
         return {name: str(side / name) for name in names}
 
 

@@ -192,6 +192,7 @@ _DRAWINGS: dict[str, str] = {
     "Items[SessionHit]": "membrane.draw_hits",
     "Items[Instance]": "membrane.draw_instances",
     "Growth": "membrane.draw_growth",
+    "LegacyResult": "membrane.draw_legacy",
     "Items[CatalogAgent]": "membrane.draw_agents",
     "ImportResult": "crumb.draw_import",
     "ExportResult": "crumb.draw_export",

@@ -1,4 +1,4 @@
-"""Draw sessions, running programs, proposals and the agents of a project."""
+"""Draw sessions, running programs, proposals, the agents of a project, and an import of the ancestor's."""
 
 from __future__ import annotations
 
@@ -132,3 +132,25 @@ def draw_agents(found: Any, paint: Paint) -> Lines:
         for each in found.items
     ]
     return table(paint, ("name", "genus", "entry", "capabilities"), rows)
+
+
+def draw_legacy(found: Any, paint: Paint) -> Lines:
+    """Draw the result of an import of a legacy folder."""
+    if not found.entries:
+        return [paint.dim(f"nothing is in {found.folder}")]
+    rows = [
+        [
+            paint(each.name, fg="cyan"),
+            paint(each.state, fg={"migrated": "green", "left": "yellow"}.get(each.state)),
+            f"{each.files:,}",
+            f"{each.records:,}",
+            f"{each.blobs:,}",
+            paint(each.target),
+        ]
+        for each in found.entries
+    ]
+    lines = table(paint, ("entry", "state", "files", "records", "blobs", "became"), rows)
+    lines += [f"{paint(each.file, fg='yellow')}  {paint(each.message)}" for each in found.problems]
+    if found.odd > len(found.problems):
+        lines.append(paint.dim(f"and {found.odd - len(found.problems):,} more"))
+    return lines
