@@ -31,6 +31,8 @@ from dgent.universe.universe import open as open_universe
 
 R = TypeVar("R")
 
+FORGET_AT_ONCE = 500
+
 
 @dataclass(frozen=True)
 class SessionHit:
@@ -222,6 +224,18 @@ class CLISessionService:
                 id=session.id,
             )
         await self._membrane.put(record, new=True)
+
+    async def forget_session(self, session_id: str) -> int:
+        """Erase a session with its events, agents and artifacts for good; return how many records that were."""
+        await self.get_session(session_id)
+        count = 0
+        for kind in (CLISessionEvent, CLISessionAgent, CLISessionArtifact):
+            while found := await self._membrane.list(kind, session_id=session_id, limit=FORGET_AT_ONCE):
+                await self._membrane.forget(kind, *(each.id for each in found))
+                count += len(found)
+        # The session last: a crash before leaves something to forget again.
+        await self._membrane.forget(CLISession, session_id)
+        return count + 1
 
     # -- reads --------------------------------------------------------------------------------
 
