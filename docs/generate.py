@@ -18,7 +18,7 @@ from verbs import command_line, doors_page, verbs_page
 from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
-from dgent import blocks, errors, tools
+from dgent import blocks, errors, membrane, tools
 from dgent import cupboard as room
 from dgent.blocks.edit.editable import Editable
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
@@ -209,6 +209,7 @@ def index() -> str:
         "|---|---|",
         "| `dgent.sync` | The same calls without async: [guide](../guides/without-async.md). |",
         "| `dgent.cupboard` | [Work items an agent can back out of](cupboard.md), and their errors. |",
+        "| `dgent.membrane` | [Sessions, running programs, states of agents, proposals](membrane.md). |",
         "| `dgent.blocks` | [Memory documents with their history](blocks.md), and their errors. |",
         "| `dgent.tools` | [Tools for models](tools.md) over verbs. |",
         "| `dgent.errors` | [Every error](errors.md), also those that `dgent` itself does not name. |",
@@ -397,6 +398,30 @@ EDITS = {
 HANDLES: dict[type, str] = {blocks.Roster: "lib.agents", blocks.Groups: "lib.groups"}
 
 
+MEMBRANE = {
+    membrane.CLISessionService: "service",
+    membrane.Instances: "instances",
+    membrane.SelfGrow: "grow",
+    membrane.Membrane: "membrane",
+    membrane.Catalog: "catalog",
+}
+
+
+def membrane_page() -> str:
+    made = [getattr(membrane, name) for name in membrane.__all__]
+    records = [each for each in made if inspect.isclass(each) and each not in MEMBRANE]
+    calls = [each for each in made if not inspect.isclass(each)]
+    return page(
+        "Membrane",
+        "Everything the package `dgent.membrane` exports; what it is for is in "
+        "[Keep a log of sessions](../guides/sessions.md). A program without an event loop calls the verbs "
+        "of the [command line](command-line.md).",
+        *(described(Part(cls, handle)) for cls, handle in MEMBRANE.items()),
+        *(f"## {call.__name__}\n\n{doc(call)}\n" for call in calls),
+        *(described(Part(each, each.__name__.lower())) for each in records),
+    )
+
+
 def blocks_page() -> str:
     every = frozenset(vars(Editable))
     edits = [
@@ -463,6 +488,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "cupboard.md": cupboard(),
         "blocks.md": blocks_page(),
+        "membrane.md": membrane_page(),
         "tools.md": tools_page(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),

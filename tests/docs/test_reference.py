@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import dgent
-from dgent import blocks, cupboard, errors
+from dgent import blocks, cupboard, errors, membrane
 from tests.docs import pages
 
 
@@ -58,7 +58,7 @@ def test_every_error_is_in_the_tree_and_the_table(generate: ModuleType) -> None:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    for package in (dgent, cupboard, blocks):
+    for package in (dgent, cupboard, blocks, membrane):
         for name in package.__all__:
             assert inspect.getdoc(getattr(package, name)), name
 
@@ -72,6 +72,11 @@ def test_every_name_and_error_of_a_room_is_described(room: ModuleType) -> None:
     for error in vars(room.errors).values():
         if inspect.isclass(error) and error.__module__ == room.errors.__name__:
             assert f"| `{error.__name__}` |" in text
+
+
+def test_every_name_of_the_membrane_is_described() -> None:
+    text = (pages.DOCS / "reference" / "membrane.md").read_text(encoding="utf-8")
+    assert [each for each in membrane.__all__ if f"\n## {each}\n" not in text] == []
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)

@@ -103,6 +103,21 @@ async def test_two_who_end_a_session_at_once_end_it_once(u: dgent.Universe) -> N
     assert len(await service.get_session_events(session.id, event_type="session_end")) == 1
 
 
+async def test_a_forgotten_session_is_gone_with_all_that_is_in_it(u: dgent.Universe) -> None:
+    service = CLISessionService(u)
+    session, other = await service.start_session(name="heron"), await service.start_session(name="other")
+    event = await service.log_event(session.id, "command", "repl", "heron flew")
+    await service.spawn_agent(session.id, "scout", "g")
+    await service.end_session(session.id)
+    assert await service.forget_session(session.id) == 5  # with the events of its start and end
+    assert await u.history(f"membrane.cli_session_event/{event.id}") == []
+    assert await u.history(f"membrane.cli_session/{session.id}") == []
+    assert await service.search("heron") == []
+    assert [each.id for each in await service.list_sessions()] == [other.id]
+    with pytest.raises(NotFound):
+        await service.forget_session(session.id)
+
+
 async def test_only_the_room_writes_its_records(u: dgent.Universe) -> None:
     session = await CLISessionService(u).start_session()
     with pytest.raises(Denied):

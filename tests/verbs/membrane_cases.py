@@ -24,6 +24,10 @@ MEMBRANE_CASES: dict[str, list[Case]] = {
     ],
     "session.end": [Case({"id": "cli_a", "state": "failed"}, ["cli_a", "--state", "failed"])],
     "session.resume": [Case({"id": "cli_a"}, ["cli_a"]), Case({"id": "no"}, ["no"], "not_found")],
+    "session.forget": [
+        Case({"id": "cli_a"}, ["cli_a", "--yes"]),
+        Case({"id": "no"}, ["no", "--yes"], "not_found"),
+    ],
     "instance.list": [Case({}, [])],
     "grow.list": [Case({}, [])],
     "grow.propose": [

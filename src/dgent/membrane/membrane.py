@@ -14,7 +14,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
-from dgent.store.backend import LIVE, Check, Delete, Expect, Op, Put
+from dgent.store.backend import LIVE, Check, Delete, Expect, Forgotten, Op, Put
 from dgent.universe import write
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
@@ -130,6 +130,10 @@ class Membrane:
     async def delete(self, kind: type[Any], *keys: str) -> None:
         """Delete the records with these keys, where there are any."""
         await self.commit([Delete(record_id(_schema_of(kind), key)) for key in keys])
+
+    async def forget(self, kind: type[Any], *keys: str) -> Forgotten:
+        """Erase records and all their versions for good."""
+        return await self.universe.forget(*(record_id(_schema_of(kind), key) for key in keys))
 
     async def insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> int:
         """Insert rows as SQL gives them, in one commit; return how many. A key that is there is a Conflict.

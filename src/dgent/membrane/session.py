@@ -23,6 +23,7 @@ from dgent.membrane.record import (
     CLISessionAgent,
     CLISessionArtifact,
     CLISessionEvent,
+    key_of,
 )
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -30,6 +31,8 @@ from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
 
 R = TypeVar("R")
+
+FORGET_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,19 @@ class CLISessionService:
                 id=session.id,
             )
         await self._membrane.put(record, new=True)
+
+    async def forget_session(self, session_id: str) -> int:
+        """Erase a session with all that is in it for good; return how many records that were."""
+        await self.get_session(session_id)
+        count = 0
+        kinds: tuple[type[Any], ...] = (CLISessionEvent, CLISessionAgent, CLISessionArtifact)
+        for kind in kinds:
+            while found := await self._membrane.list(kind, session_id=session_id, limit=FORGET_AT_ONCE):
+                await self._membrane.forget(kind, *map(key_of, found))
+                count += len(found)
+        # The session last: a crash before leaves something to forget again.
+        await self._membrane.forget(CLISession, session_id)
+        return count + 1
 
     # -- reads --------------------------------------------------------------------------------
 

@@ -114,6 +114,7 @@ MODULES: dict[str, str] = {
     "session.log": "dgent.verbs.membrane.session",
     "session.end": "dgent.verbs.membrane.session",
     "session.resume": "dgent.verbs.membrane.session",
+    "session.forget": "dgent.verbs.membrane.session",
     "instance.list": "dgent.verbs.membrane.session",
     "grow.list": "dgent.verbs.membrane.grow",
     "grow.propose": "dgent.verbs.membrane.grow",

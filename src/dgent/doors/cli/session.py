@@ -36,6 +36,7 @@ from dgent.verbs.wire import as_json
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Request
     from dgent.embedder.embedder import Embedder
+    from dgent.membrane.shell import Shell
     from dgent.store.offline.report import Degradation
     from dgent.store.upgrade import Upgrade
 
@@ -197,7 +198,8 @@ async def _answer(
         )
         if settings.sessions and not quiet:
             store.log = CommandLog(verb, settings)
-            context.shell = store.log.shell
+            if verb.id == "session.resume":
+                context.shell = store.log.find_shell()
         result = registry.call(verb, context, ask)
         if verb.streams:
             await _follow(result, settings, chosen)
@@ -223,10 +225,13 @@ class CommandLog:
     """
 
     def __init__(self, verb: Verb, settings: config.Settings) -> None:
+        self._verb, self._settings, self._began = verb, settings, time.monotonic()
+
+    def find_shell(self) -> Shell:
+        """Return the shell that called; the answer does not wait for what this loads."""
         from dgent.membrane.shell import find_shell
 
-        self._verb, self._settings, self._began = verb, settings, time.monotonic()
-        self.shell = find_shell(os.getppid())
+        return find_shell(os.getppid())
 
     def leave(self, universe: Universe) -> Callable[[Any, BaseException | None, Any], Awaitable[None]]:
         """Return what an exit stack calls at the end of the command, before the store is closed."""
@@ -244,7 +249,7 @@ class CommandLog:
             message = "dgent " + self._verb.id.replace(".", " ")
             # Whatever is wrong with the log is no reason to fail, or to keep the user waiting.
             with suppress(Exception):
-                work = log_command(universe, self.shell, self._settings.project, message, data)
+                work = log_command(universe, self.find_shell(), self._settings.project, message, data)
                 await asyncio.wait_for(work, LOG_S)
 
         return log

@@ -149,6 +149,25 @@ async def resume(context: Context, ask: ResumeSession) -> CLISession:
     return await resume_in_shell(await context.universe(), ask.id, context.shell)
 
 
+class ForgetSession(Ask):
+    """Input of `session.forget`."""
+
+    id: SessionId
+
+
+class SessionErasure(msgspec.Struct, frozen=True):
+    """A session that was erased, and how many records that were with its events, agents and artifacts."""
+
+    id: str
+    records: int
+
+
+@verb("session.forget", effect="destroy", errors=(NotFound,))
+async def forget(context: Context, ask: ForgetSession) -> SessionErasure:
+    """Erase a session with its events, agents and artifacts for good."""
+    return SessionErasure(ask.id, await (await sessions_of(context)).forget_session(ask.id))
+
+
 class SearchSessions(Ask):
     """Input of `session.search`."""
 
