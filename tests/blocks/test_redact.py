@@ -232,6 +232,15 @@ async def test_only_the_partner_may(quick: Library) -> None:
         await block.drop_checkpoint("first")
 
 
+async def test_a_range_far_beyond_the_newest_is_refused_at_once(quick: Library) -> None:
+    """Whoever asks for all numbers there are takes no memory for them."""
+    block = await quick.create("notes", text="one")
+    for last in (2**62, 2**80):
+        with pytest.raises(errors.VersionNotFound, match="version 2 does not exist"):
+            await block.redact(1, last)
+    assert await block.text() == "one"
+
+
 async def test_what_cannot_be_redacted(quick: Library) -> None:
     block = await quick.create("notes", text="a")
     for wrong in ((2,), (1, 2)):

@@ -48,10 +48,9 @@ async def _merge(clones: tuple[Clone, Clone], alike: bool = False) -> Any:
     for clone in clones:
         clone.save()
     clones[0].pull(clones[1], conflict=not clones[0].driver and not alike)
-    await _contents(clones[0])
+    found = await _contents(clones[0])
     clones[0].save()
     clones[1].pull(clones[0])
-    found = await _contents(clones[0])
     assert found == await _contents(clones[1])
     return found
 

@@ -60,10 +60,10 @@ async def _both(clones: tuple[Clone, Clone], one: Work, two: Work, later: str = 
     for clone in clones:
         clone.save()
     clones[0].pull(clones[1], conflict=not clones[0].driver)
-    assert await _state(clones[0]) == await _state(clones[0])
+    found = await _state(clones[0])
     clones[0].save()
     clones[1].pull(clones[0])
-    assert await _state(clones[0]) == await _state(clones[1])
+    assert found == await _state(clones[0]) == await _state(clones[1])
 
 
 async def _state(clone: Clone) -> Any:

@@ -371,7 +371,7 @@ class Block(Editable):
         numbers = range(_check_version(first), _check_version(first if last is None else last) + 1)
         if not numbers or first < 1:
             raise InputError(f"there are no versions from {first} to {last}", field="last")
-        what = f"versions {first} to {last}" if len(numbers) > 1 else f"version {first}"
+        what = f"versions {first} to {last}" if last not in (None, first) else f"version {first}"
         by = self._permissions.agent
         said = message or f"redact {what}"
         return await rewrite.redact(self._version_log, numbers, by, said, permission, clear_messages)

@@ -174,10 +174,10 @@ async def redact(
     With `clear` the messages of these versions are removed too. Without a permission check nobody is asked:
     for a restore.
     """
-    wanted = frozenset(numbers)
 
     async def work() -> Redaction:
-        _check_exist(log, wanted)
+        _check_exist(log, numbers)
+        wanted = frozenset(numbers)
         rewritten = _Redactor(wanted, clear)
         plan = await _plan_redaction(log, rewritten)
         number = await _carry_out(log, plan, (REDACT, message, by), permission)
@@ -280,11 +280,13 @@ async def _carry_out(
             return newest.number + 1
 
 
-def _check_exist(log: VersionLog, wanted: frozenset[int]) -> None:
-    if missing := sorted(each for each in wanted if not 1 <= each <= log.number):
-        raise errors.VersionNotFound(
-            f"version {missing[0]} does not exist", hint=f"the newest is {log.number}", version=missing[0]
-        )
+def _check_exist(log: VersionLog, numbers: Iterable[int]) -> None:
+    """Raise VersionNotFound at the first that is missing: a caller may have asked for any number of them."""
+    for each in numbers:
+        if not 1 <= each <= log.number:
+            raise errors.VersionNotFound(
+                f"version {each} does not exist", hint=f"the newest is {log.number}", version=each
+            )
 
 
 def _check_not_compacted(pack: Pack, wanted: frozenset[int], begins: bool) -> None:

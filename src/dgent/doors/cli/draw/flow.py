@@ -15,7 +15,7 @@ def draw_laws(found: Any, paint: Paint) -> Lines:
     for each in found.items:
         held = paint("holds", fg="green") if each.result.passed else paint("broken", fg="red")
         rows.append([paint(each.functor, fg="cyan"), each.result.law, held, f"{each.result.tried:,}"])
-    lines = table(paint, ("functor", "law", "", "inputs tried"), rows)
+    lines = table(paint, ("functor", "law", "result", "inputs tried"), rows)
     for each in found.items:
         if not each.result.passed:
             law = each.result
