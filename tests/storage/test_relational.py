@@ -118,9 +118,10 @@ async def test_an_open_transaction_is_seen_by_nobody_else(store: RelationalStore
     async with store.transaction() as tx:
         await tx.execute(PUT, {"id": 1, "text": "a"})
         reader = elsewhere(store.fetch_one("SELECT count(*) AS n FROM notes"))
-        writer = elsewhere(store.execute(PUT, {"id": 2, "text": "b"}))
-        await asyncio.sleep(0.05)
+        await asyncio.wait([reader], timeout=0.2)  # in memory it waits for the end
         assert not reader.done() or reader.result() == {"n": 0}
+        writer = elsewhere(store.execute(PUT, {"id": 2, "text": "b"}))
+        await asyncio.sleep(0)
     await asyncio.gather(reader, writer)
     assert await store.fetch_one("SELECT count(*) AS n FROM notes") == {"n": 2}
 

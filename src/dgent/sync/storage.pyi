@@ -10,19 +10,19 @@ from types import TracebackType
 from typing import Any
 
 from dgent.store.port.relational import Row, SQLRunner
-from dgent.store.port.statement import Params
+from dgent.store.port.statement import Dialect, Params
 from dgent.store.port.telemetry import ITelemetryStore
 from dgent.store.port.vector import SearchResult
 from dgent.sync import Universe
 from dgent.universe.blob import BlobStore
-from dgent.universe.relational import Make
+from dgent.universe.relational import Make, _Runner
 
 __all__ = ["RelationalStore", "RelationalTransaction", "StorageProvider", "VectorStore"]
 
 class RelationalTransaction:
     """An open transaction: `with u.storage.relational.transaction() as tx`."""
 
-    def __init__(self, runner: SQLRunner) -> None: ...
+    def __init__(self, tables: _Runner, runner: SQLRunner) -> None: ...
     def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several, and return how many rows the last one changed."""
 
@@ -39,10 +39,15 @@ class RelationalStore:
     """The caller's own tables: `u.storage.relational`. Parameters are written `:name` and given by name.
 
     They are in the database that holds the store, unless the settings name another place. Tables of dgent
-    itself cannot be read or written through it.
+    itself cannot be read or written through it; records of the membrane are tables that can be read, and
+    that INSERT adds to.
     """
 
-    def __init__(self, make: Make) -> None: ...
+    def __init__(self, universe: Universe, make: Make, *, reads_only: bool = False) -> None: ...
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of SQL: `sqlite` or `postgres`."""
+
     def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several in one transaction, and return how many rows the last one changed."""
 

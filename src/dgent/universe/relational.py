@@ -4,34 +4,130 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from dgent.errors import Closed
-from dgent.store.port.relational import IRelationalStore, Row, SQLRunner
-from dgent.store.port.statement import Params
+from dgent.errors import Closed, Denied
+from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write
+from dgent.store.port.statement import Dialect, Params, split
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
+    from dgent.universe.views import Views
 
 Make = Callable[[], IRelationalStore]
+
+KEPT = 512  # statements that are known to name no records of rooms
+
+
+class _Runner:
+    """Runs statements, those that name records of rooms with the records that they name."""
+
+    def __init__(self, universe: Universe, make: Make) -> None:
+        self._universe, self._make = universe, make
+        self._store: IRelationalStore | None = None
+        self._views: Views | None = None
+        self._plain: set[str] = set()
+        self._closed = False
+
+    def open(self) -> IRelationalStore:
+        """Return the engine's store, made when it is first used."""
+        if self._closed:
+            raise Closed("these tables are closed", hint="open the universe again")
+        if self._store is None:
+            self._store = self._make()
+        return self._store
+
+    def is_plain(self, query: str) -> bool:
+        """Return whether a query names no records of rooms."""
+        if query in self._plain:
+            return True
+        store = self.open()
+        if self._views is None:
+            from dgent.universe.views import Views  # loads when it is used
+
+            self._views = Views(self._universe, store.dialect)
+        if self._views.find_names(split(query, store.dialect)):
+            return False
+        if len(self._plain) >= KEPT:
+            self._plain.clear()
+        self._plain.add(query)
+        return True
+
+    async def write(self, query: str, rows: Sequence[Params], runner: SQLRunner, inside: bool) -> int:
+        """Run a statement that names records of rooms for each row of parameters."""
+        views, dialect = self._views, self.open().dialect
+        assert views is not None
+        statements = split(query, dialect)
+        targets = [views.find_target(each) for each in statements]
+        if len(statements) > 1:
+            raise Denied(
+                "a statement with records of a room runs by itself", hint="run each of the statements alone"
+            )
+        if targets[0] is None:
+            done = 0
+            for params in rows:
+                asked, given = await views.attach(query, params, views.find_names(statements))
+                done = await runner.execute(asked, given)
+            return done
+        if statements[0].first == "create" and "exists" in statements[0].words[:5]:
+            return 0  # it does exist
+        insert = views.read_insert(query)
+        if inside:
+            raise Denied(
+                f"a row of {targets[0]} is a commit of its own, and no part of this transaction",
+                hint="insert it before or after the transaction",
+            )
+        return await views.insert(insert, rows, runner)
+
+    async def attach(self, query: str, params: Params | None) -> tuple[str, Params | None]:
+        """Return a query that only reads with the records of rooms that it names."""
+        views = self._views
+        assert views is not None
+        statements = split(query, self.open().dialect)
+        if any(views.find_target(each) for each in statements):
+            raise Denied(
+                "a statement that fetches cannot write records of a room", hint="use execute for INSERT"
+            )
+        return await views.attach(query, params, views.find_names(statements))
+
+    async def close(self) -> None:
+        """Close the engine's store."""
+        self._closed = True
+        store, self._store = self._store, None
+        self._plain.clear()
+        if store is not None:
+            await store.close()
 
 
 class RelationalTransaction:
     """An open transaction: `async with u.storage.relational.transaction() as tx`."""
 
-    def __init__(self, runner: SQLRunner) -> None:
-        self._runner = runner
+    def __init__(self, tables: _Runner, runner: SQLRunner) -> None:
+        self._tables, self._runner = tables, runner
 
     async def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several, and return how many rows the last one changed."""
-        return await self._runner.execute(query, params)
+        if self._tables.is_plain(query):
+            return await self._runner.execute(query, params)
+        return await self._tables.write(query, [params or {}], self._runner, True)
 
     async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
         """Run one statement for each row of parameters; returns how many rows were given."""
-        return await self._runner.execute_many(query, rows)
+        if self._tables.is_plain(query):
+            return await self._runner.execute_many(query, rows)
+        await self._tables.write(query, rows, self._runner, True)
+        return len(rows)
 
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
+        if not self._tables.is_plain(query):
+            query, params = await self._tables.attach(query, params)
         return await self._runner.fetch_all(query, params)
 
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
+        if not self._tables.is_plain(query):
+            query, params = await self._tables.attach(query, params)
         return await self._runner.fetch_one(query, params)
 
 
@@ -39,36 +135,53 @@ class RelationalStore:
     """The caller's own tables: `u.storage.relational`. Parameters are written `:name` and given by name.
 
     They are in the database that holds the store, unless the settings name another place. Tables of dgent
-    itself cannot be read or written through it.
+    itself cannot be read or written through it; records of the membrane are tables that can be read, and
+    that INSERT adds to.
     """
 
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self._store: IRelationalStore | None = None
-        self._closed = False
+    def __init__(self, universe: Universe, make: Make, *, reads_only: bool = False) -> None:
+        self._universe, self._reads_only = universe, reads_only
+        self._tables = _Runner(universe, make)
 
-    def _open(self) -> IRelationalStore:
-        if self._closed:
-            raise Closed("these tables are closed", hint="open the universe again")
-        if self._store is None:
-            self._store = self._make()
-        return self._store
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of SQL: `sqlite` or `postgres`."""
+        return self._tables.open().dialect
 
     async def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several in one transaction, and return how many rows the last one changed."""
-        return await (self._store or self._open()).execute(query, params)
+        tables = self._tables
+        if tables.is_plain(query):
+            return await (tables._store or tables.open()).execute(query, params)
+        self._check_writes()
+        return await tables.write(query, [params or {}], tables.open(), False)
 
     async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
         """Run one statement for each row of parameters, all or none; returns how many rows were given."""
-        return await (self._store or self._open()).execute_many(query, rows)
+        tables = self._tables
+        if tables.is_plain(query):
+            return await tables.open().execute_many(query, rows)
+        self._check_writes()
+        await tables.write(query, rows, tables.open(), False)
+        return len(rows)
+
+    def _check_writes(self) -> None:
+        if self._reads_only:
+            raise refuse_write()
 
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
-        return await (self._store or self._open()).fetch_all(query, params)
+        tables = self._tables
+        if not tables.is_plain(query):
+            query, params = await tables.attach(query, params)
+        return await (tables._store or tables.open()).fetch_all(query, params)
 
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
-        return await (self._store or self._open()).fetch_one(query, params)
+        tables = self._tables
+        if not tables.is_plain(query):
+            query, params = await tables.attach(query, params)
+        return await (tables._store or tables.open()).fetch_one(query, params)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[RelationalTransaction]:
@@ -77,16 +190,14 @@ class RelationalStore:
         Statements of the store itself, run in the same task, are part of it. On SQLite nobody else writes to
         the file meanwhile, the universe included: keep it short.
         """
-        async with self._open().transaction() as runner:
-            yield RelationalTransaction(runner)
+        async with self._tables.open().transaction() as runner:
+            yield RelationalTransaction(self._tables, runner)
 
     def limit_to_reads(self) -> RelationalStore:
         """Return a handle on the same tables that only reads."""
-        return RelationalStore(lambda: self._open().limit_to_reads())
+        make = self._tables.open
+        return RelationalStore(self._universe, lambda: make().limit_to_reads(), reads_only=True)
 
     async def close(self) -> None:
         """Close the tables; statements under way end first."""
-        self._closed = True
-        store, self._store = self._store, None
-        if store is not None:
-            await store.close()
+        await self._tables.close()

@@ -96,7 +96,7 @@ class StorageProvider:
                 hint="it takes partner; read and write records instead",
             )
         if self._relational is None:
-            self._relational = RelationalStore(self._make_relational)
+            self._relational = RelationalStore(self.universe, self._make_relational)
         return self._relational
 
     def _make_relational(self) -> IRelationalStore:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from dgent.errors import Denied, InputError
-from dgent.store.port.statement import Params
+from dgent.store.port.statement import Dialect, Params
 
 RESERVED = "dgent_"
 """Names that begin so are for tables of later versions of dgent."""
@@ -41,6 +41,11 @@ class IRelationalStore(SQLRunner, Protocol):
 
     Tables of dgent itself cannot be read or written through it.
     """
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of SQL."""
+        ...
 
     def transaction(self) -> AbstractAsyncContextManager[SQLRunner]:
         """Run what is done inside in one transaction; an error inside undoes all of it.

@@ -7,9 +7,9 @@ Only what is outside of texts, quoted names, comments and dollar quotes counts. 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dgent.errors import InputError, QueryError
 
@@ -104,13 +104,19 @@ def bind(statement: Statement, params: Params | None) -> Params | None:
             field="params",
         )
     for name in statement.names:
-        try:
-            value = params[name]
-        except KeyError:
-            raise _missing(name, params) from None
-        if type(value) is float and value != value:
-            raise InputError(f"the parameter {name!r} is NaN, which SQL cannot compare", field=name)
+        get_value(params, name)
     return params
+
+
+def get_value(params: Params, name: str) -> Any:
+    """Return the value of a parameter; raises InputError naming one that is missing or not a number."""
+    try:
+        value = params[name]
+    except KeyError:
+        raise _missing(name, params) from None
+    if type(value) is float and value != value:
+        raise InputError(f"the parameter {name!r} is NaN, which SQL cannot compare", field=name)
+    return value
 
 
 def is_plain(value: object) -> bool:
@@ -127,19 +133,28 @@ def _missing(name: str, params: Params) -> InputError:
     )
 
 
-def _split(query: str, dialect: Dialect) -> tuple[Statement, ...]:
-    found, current = [], _Pending(dialect)
+class Token(NamedTuple):
+    """A part of a statement that is no blank; `kind` is word, quoted, text, parameter, sign, colons or end.
+
+    `name` is that of a parameter, or of what is quoted; `at` is where it begins in the query.
+    """
+
+    kind: str
+    text: str
+    name: str = ""
+    at: int = 0
+
+
+def read_tokens(query: str, dialect: Dialect) -> Iterator[Token]:
+    """Yield the parts of a text, blanks among them; raises QueryError for one that does not end."""
     pattern, at = _TOKENS[dialect], 0
     while at < len(query):
-        token = pattern.match(query, at)
-        assert token is not None  # the last alternative takes any character
-        kind, text = token.lastgroup, token[0]
-        end = token.end()
-        if token["name"] is not None:
-            current.add_parameter(token["name"])
-        elif kind == "block":
+        found = pattern.match(query, at)
+        assert found is not None  # the last alternative takes any character
+        kind, text, end = found.lastgroup or "sign", found[0], found.end()
+        if kind == "block":
             end = _end_of_comment(query, at, dialect)
-            current.parts.append(" ")
+            yield Token("blank", " ", "", at)
         elif kind == "open":
             raise QueryError(
                 f"the quote that begins with {query[at : at + 20]!r} does not end", field="query"
@@ -150,12 +165,22 @@ def _split(query: str, dialect: Dialect) -> tuple[Statement, ...]:
                 hint="write parameters as :name" if kind == "place" else "write the name without U&",
                 field="query",
             )
-        elif kind == "end" and not current.is_inside():
+        elif kind == "quoted":
+            mark = "]" if text[0] == "[" else text[0]
+            yield Token(kind, text, text[1:-1].replace(mark * 2, mark), at)
+        else:
+            yield Token(kind, text, found["name"] or "", at)
+        at = end
+
+
+def _split(query: str, dialect: Dialect) -> tuple[Statement, ...]:
+    found, current = [], _Pending(dialect)
+    for token in read_tokens(query, dialect):
+        if token.kind == "end" and not current.is_inside():
             found += current.finish()
             current = _Pending(dialect)
         else:
-            current.add(kind or "sign", text)
-        at = end
+            current.add(token)
     found += current.finish()
     if not found:
         raise QueryError("the query is empty", field="query")
@@ -193,22 +218,20 @@ class _Pending:
         self._blank = True
         self._depth = 0  # of BEGIN and CASE in the body of a trigger
 
-    def add_parameter(self, name: str) -> None:
-        self._blank = False
-        number = self.names.setdefault(name, len(self.names) + 1)
-        self.parts.append(f":{name}" if self.dialect == "sqlite" else f"${number}")
-
-    def add(self, kind: str, text: str) -> None:
-        self.parts.append(text)
+    def add(self, token: Token) -> None:
+        kind, text = token.kind, token.text
         self._blank = self._blank and kind == "blank"
-        if kind == "word":
+        if kind == "parameter":
+            number = self.names.setdefault(token.name, len(self.names) + 1)
+            text = text if self.dialect == "sqlite" else f"${number}"
+        elif kind == "word":
             word = text.lower()
             self.words.append(word)
             if self.words[0] == "create" and "trigger" in self.words[1:4]:
                 self._depth += (word in ("begin", "case")) - (word == "end")
         elif kind == "quoted":
-            mark = "]" if text[0] == "[" else text[0]
-            self.words.append(text[1:-1].replace(mark * 2, mark))
+            self.words.append(token.name)
+        self.parts.append(text)
 
     def is_inside(self) -> bool:
         """Return whether a semicolon here belongs to the body of a trigger."""

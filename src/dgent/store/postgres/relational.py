@@ -17,7 +17,7 @@ import asyncpg
 
 from dgent.errors import Busy, Closed, Conflict, Denied, DgentError, InputError, OutcomeUnknown, QueryError
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
-from dgent.store.port.statement import Params, Statement, bind, one, split
+from dgent.store.port.statement import Dialect, Params, Statement, bind, one, split
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import queue_up
@@ -160,6 +160,8 @@ class PostgresRelational(IRelationalStore):
     `admin` is the pool of the store, which makes role and schema. Without one the address has a login of
     its own, and that is the role.
     """
+
+    dialect: Dialect = "postgres"
 
     def __init__(self, address: Address, admin: Pool | None, *, reads_only: bool = False) -> None:
         self._address, self._admin, self._reads_only = address, admin, reads_only

@@ -21,7 +21,7 @@ import apsw
 
 from dgent.errors import Closed, Conflict, Corrupt, Denied, InputError, NoBackendAvailable, QueryError
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
-from dgent.store.port.statement import Params, Statement, bind, is_plain, one, split
+from dgent.store.port.statement import Dialect, Params, Statement, bind, is_plain, one, split
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.authorizer import Authorizer, list_own_names
@@ -209,6 +209,8 @@ class SQLiteRelational(IRelationalStore):
     `grown` is told the pages of the log after each commit, where somebody else checkpoints it: the store
     that the file holds.
     """
+
+    dialect: Dialect = "sqlite"
 
     def __init__(
         self, path: str, durability: str = "full", *, grown: Callable[[int], None] | None = None
@@ -560,6 +562,8 @@ class SQLTransaction:
 
 class _Reads(IRelationalStore):
     """A handle that only reads; closing it leaves the store open."""
+
+    dialect: Dialect = "sqlite"
 
     def __init__(self, store: SQLiteRelational) -> None:
         self._store = store
