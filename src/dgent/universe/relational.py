@@ -84,9 +84,13 @@ class RelationalStore:
         """Return a handle on the same tables that only reads."""
         return RelationalStore(lambda: self._open().limit_to_reads())
 
-    async def close(self) -> None:
-        """Close the tables; statements under way end first."""
-        self._closed = True
+    async def reopen(self) -> None:
+        """Let go of the connections; the next statement opens new ones."""
         store, self._store = self._store, None
         if store is not None:
             await store.close()
+
+    async def close(self) -> None:
+        """Close the tables; statements under way end first."""
+        self._closed = True
+        await self.reopen()
