@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -202,9 +204,10 @@ async def test_the_rule_is_applied_in_the_background(place: str, store_path: Pat
         now = datetime.now(UTC)
         old = [TelemetryEvent("old", now - timedelta(days=2)) for _ in range(6000)]
         await store.append([*old, TelemetryEvent("new", now)])
-        for _ in range(200):
+        for _ in range(2000):
             if await store.count() == 1:
                 break
+            await asyncio.sleep(0.01)
         assert await store.count() == await store.count("new") == 1
     finally:
         await store.close()

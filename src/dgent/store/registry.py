@@ -280,7 +280,9 @@ def blob_folder(backend: Backend) -> str | None:
 class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
-    __slots__ = ("blobs", "choices", "closed", "loop", "others", "provider", "storage", "telemetry")
+    __slots__ = (
+        *("blobs", "choices", "closed", "loop", "machine", "others", "provider", "storage", "telemetry"),
+    )
 
     def __init__(self) -> None:
         self.others: tuple[str, ...] = ()  # the caller's other places, which were not tried
@@ -290,6 +292,7 @@ class OpenState:
         self.blobs: Any = None  # the place of blobs, once one was used
         self.storage: Mapping[str, Mapping[str, Any]] = {}  # the settings of ports, by their names
         self.telemetry: ITelemetryStore | None = None  # once it was used
+        self.machine: Any = None  # the state of the ports, once one was used
         self.provider: Any = None  # of all stores beside the records, once it was used
 
 

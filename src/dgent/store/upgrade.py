@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from dgent.errors import Corrupt, DgentError, FormatTooOld, InputError, StorageError, StorageFull, Unsupported
 from dgent.store.backend import Backend
+from dgent.store.migration import mark_migration
 from dgent.system.progress import Progress
 
 UpgradePolicy: TypeAlias = Literal["backup", "no-backup", "never"]
@@ -100,5 +102,6 @@ async def upgrade_store(
     upgrade = getattr(backend, "upgrade", None)
     if upgrade is None:
         raise Unsupported(f"the {backend.name} engine has no stored format to upgrade")
-    done: Upgrade = await upgrade(backup=backup, dry_run=dry_run, progress=progress)
+    with nullcontext() if dry_run else mark_migration(backend):
+        done: Upgrade = await upgrade(backup=backup, dry_run=dry_run, progress=progress)
     return done

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dgent.model.polynomial import StorageState
 from dgent.store.port.relational import Row, SQLRunner
 from dgent.store.port.statement import Dialect, Params
 from dgent.store.port.telemetry import ITelemetryStore
@@ -70,6 +71,9 @@ class RelationalStore:
     def limit_to_reads(self) -> RelationalStore:
         """Return a handle on the same tables that only reads."""
 
+    def reopen(self) -> None:
+        """Let go of the connections; the next statement opens new ones."""
+
     def close(self) -> None:
         """Close the tables; statements under way end first."""
 
@@ -129,6 +133,13 @@ class StorageProvider:
         The format of the store is upgraded when it is opened, whole or not at all, and records when they
         are read. A second run does nothing.
         """
+
+    @property
+    def state(self) -> StorageState:
+        """What runs in the stores now: reads and writes, a migration, or a recovery."""
+
+    def recover(self) -> None:
+        """Leave a recovery once the store is healthy again; raises what is still wrong."""
 
     @property
     def relational(self) -> RelationalStore:

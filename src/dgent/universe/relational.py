@@ -93,6 +93,10 @@ class _Runner:
     async def close(self) -> None:
         """Close the engine's store."""
         self._closed = True
+        await self.reopen()
+
+    async def reopen(self) -> None:
+        """Let go of the engine's store; the next statement makes another one."""
         store, self._store = self._store, None
         self._plain.clear()
         if store is not None:
@@ -197,6 +201,10 @@ class RelationalStore:
         """Return a handle on the same tables that only reads."""
         make = self._tables.open
         return RelationalStore(self._universe, lambda: make().limit_to_reads(), reads_only=True)
+
+    async def reopen(self) -> None:
+        """Let go of the connections; the next statement opens new ones."""
+        await self._tables.reopen()
 
     async def close(self) -> None:
         """Close the tables; statements under way end first."""

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dgent.errors import Denied, InputError, Unsupported
+from dgent.model.polynomial import StorageState
 from dgent.model.query import Query
 from dgent.store import registry
 from dgent.store.port.relational import IRelationalStore
@@ -16,12 +17,15 @@ from dgent.store.port.telemetry import ITelemetryStore
 from dgent.store.port.vector import SearchResult
 from dgent.universe.blob import BlobStore, open_blobs
 from dgent.universe.gate import Gate
+from dgent.universe.machine import machine_of, obey
 from dgent.universe.relational import RelationalStore
 from dgent.universe.telemetry import telemetry_of
 from dgent.universe.vectors import PREFIX, Vectors
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
+
+P = TypeVar("P")
 
 VECTORS = "storage"
 """The name under which the vectors of the vector port are stored: `u.vectors("storage", …)`."""
@@ -38,6 +42,7 @@ class StorageProvider:
         self._owns = False
         self._relational: RelationalStore | None = None
         self._vector: VectorStore | None = None
+        self._blob: BlobStore | None = None
 
     def __repr__(self) -> str:
         return f"<StorageProvider of {self.universe!r}>"
@@ -79,10 +84,20 @@ class StorageProvider:
         The format of the store is upgraded when it is opened, whole or not at all, and records when they
         are read. A second run does nothing.
         """
-        upgraded = getattr(self.universe.backend, "upgraded", None)
-        done = [str(step) for step in upgraded.steps] if upgraded is not None else []
-        await self.universe.stats()
-        return done
+        async with machine_of(self.universe).migrating():
+            upgraded = getattr(self.universe.backend, "upgraded", None)
+            done = [str(step) for step in upgraded.steps] if upgraded is not None else []
+            await self.universe.stats()
+            return done
+
+    @property
+    def state(self) -> StorageState:
+        """What runs in the stores now: reads and writes, a migration, or a recovery."""
+        return machine_of(self.universe).state
+
+    async def recover(self) -> None:
+        """Leave a recovery once the store is healthy again; raises what is still wrong."""
+        await machine_of(self.universe).recover(by_doctor=True)
 
     # -- the stores -----------------------------------------------------------------------
 
@@ -96,8 +111,11 @@ class StorageProvider:
                 hint="it takes partner; read and write records instead",
             )
         if self._relational is None:
-            self._relational = RelationalStore(self.universe, self._make_relational)
+            self._relational = self._obey(RelationalStore(self.universe, self._make_relational))
         return self._relational
+
+    def _obey(self, port: P) -> P:
+        return obey(port, machine_of(self.universe))
 
     def _make_relational(self) -> IRelationalStore:
         if url := self._place_of("relational"):
@@ -121,18 +139,20 @@ class StorageProvider:
     def vector(self) -> VectorStore:
         """Vectors with metadata, found by nearness; records like any others of the universe."""
         if self._vector is None:
-            self._vector = VectorStore(self.universe)
+            self._vector = self._obey(VectorStore(self.universe))
         return self._vector
 
     @property
     def blob(self) -> BlobStore:
         """Bytes under keys, each content kept once."""
-        return open_blobs(self.universe, self._place_of("blob"))
+        if self._blob is None:
+            self._blob = self._obey(open_blobs(self.universe, self._place_of("blob")))
+        return self._blob
 
     @property
     def telemetry(self) -> ITelemetryStore:
         """Events of agents, kept apart from the records."""
-        return telemetry_of(self.universe)
+        return self._obey(telemetry_of(self.universe))
 
     def _place_of(self, port: str) -> str | None:
         """Return the URL that the settings have for a store; None where it belongs to the records' store."""

@@ -946,10 +946,12 @@ class Universe:
         """Return the contents and the condition of the store."""
         await self._ready()
         found = await self.backend.stats()
-        if self._embedding is None:
-            return found
-        report = await report_embedding(self._embedding, self.backend)
-        return msgspec.structs.replace(found, details={**found.details, "embedding": report})
+        details: dict[str, Any] = dict(found.details)
+        if self._life.machine is not None:
+            details["storage"] = self._life.machine.report()
+        if self._embedding is not None:
+            details["embedding"] = await report_embedding(self._embedding, self.backend)
+        return msgspec.structs.replace(found, details=details)
 
 
 def open(

@@ -215,9 +215,16 @@ class PostgresTelemetry(SQLTelemetry):
                 await connection.execute(f"CREATE SCHEMA {self._schema}")
             await connection.execute(TABLES.format(u=self._schema))
 
+    async def reopen(self) -> None:
+        """Let go of the connections; the next call makes new ones."""
+        await self._release()
+
     async def close(self) -> None:
         """Finish what was begun, and close the connections."""
         self._closed = True
+        await self._release()
+
+    async def _release(self) -> None:
         pool, self._pool = self._pool, None
         if pool is None or self._pid != os.getpid():
             return

@@ -156,9 +156,17 @@ class SQLiteTelemetry(SQLTelemetry):
             await self._write(_scrub, transaction=False)
         return erased
 
+    async def reopen(self) -> None:
+        """Let go of the file; the next call opens it again. What is in memory stays."""
+        if self.path != IN_MEMORY:
+            await self._release()
+
     async def close(self) -> None:
         """Finish what was begun, and release the file."""
         self._closed = True
+        await self._release()
+
+    async def _release(self) -> None:
         file, self._file = self._file, None
         if file is not None and not file.inherited:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, file.close))

@@ -24,6 +24,7 @@ from dgent.store.registry import backend_for
 from dgent.store.upgrade import Upgrade, upgrade_store
 from dgent.store.upkeep import Finding, check_commit_times, upkeep_of
 from dgent.universe.embedding import find_faults
+from dgent.universe.machine import machine_of
 from dgent.universe.room import load_room, names_in_store
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -65,6 +66,7 @@ class Status(msgspec.Struct, frozen=True):
     """A store at a glance; `records` and `schemas` are the user's, unless all were asked for.
 
     `health` is ok, problem or unchecked. `days` are the last ones, if they were asked for, oldest first.
+    `state` is idle, reading, writing, migrating or recovering.
     """
 
     place: str
@@ -83,6 +85,7 @@ class Status(msgspec.Struct, frozen=True):
     work: Work | None = None
     things: list[ThingCount] = []
     days: list[DayCount] = []
+    state: str = "idle"
 
 
 class ShowStatus(PastAsk):
@@ -138,6 +141,7 @@ async def status(context: Context, ask: ShowStatus) -> Status:
         recent.work,
         [] if unavailable else await _count_things(u),
         [] if unavailable else await _count_days(u, ask.days),
+        machine_of(u).report().state,
     )
 
 
@@ -224,6 +228,8 @@ async def doctor(context: Context, ask: Doctor) -> Examination:
     findings += await inspect_telemetry(u, ask.deep)
     findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
+    if not bad and u.storage.state.recovering:
+        await u.storage.recover()
     return Examination(not bad, findings)
 
 

@@ -65,9 +65,11 @@ def draw_status(found: Any, paint: Paint) -> Lines:
     name = f"{found.constellation}, " if found.constellation else ""
     things = [many(found.records, "record"), *(many(each.count, each.noun) for each in found.things)]
     held = ", ".join([*things, many(found.seq, "commit"), size(found.size_bytes)])
+    busy = f", {found.state}" if found.state in ("migrating", "recovering") else ""
+    state = ", degraded" if found.degraded else busy
     lines = [
         f"{paint.bold(name + found.engine)}  {paint(found.place)}",
-        f"{health}{paint(', degraded', fg='red') if found.degraded else ''}  {held}",
+        f"{health}{paint(state, fg='red')}  {held}",
         *_draw_pending(found, paint),
         *_findings(found.findings, paint),
         *draw_work(found.work, paint),

@@ -28,7 +28,7 @@ export async function show({ signal, at, live, refresh }) {
   if (at === null) into(state, async () => {
     const { findings, ...looked } = await inspect();
     if (findings.length) replace(found, card("Findings", h("ul", { class: "list" }, findings.map((each) => h("li", null, chip(each.level, each.level), " ", each.message)))));
-    return health({ ...looked, degraded: status.degraded });
+    return health({ ...looked, degraded: status.degraded, state: status.state });
   });
   return [
     heading("Overview", where(status), state),
@@ -61,6 +61,7 @@ const where = (status) => `${status.engine} · ${status.place}`;
 
 function health(status) {
   if (status.degraded) return chip("store unavailable: local copy", "bad");
+  if (status.state === "migrating" || status.state === "recovering") return chip(status.state, "bad");
   return status.health === "ok" ? chip("healthy", "good") : chip("needs attention", "bad");
 }
 
