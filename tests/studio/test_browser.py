@@ -25,7 +25,7 @@ ROWS = 100_000  # of a table that is looked at page by page
 
 PAGES = {
     "overview": "Commits of the last",
-    "timeline": "scout commented on",
+    "timeline": "Every change, the newest first.",  # other tests add to it
     "timeline/20": "Commit 20",
     "memory/scout": "I name what I measured.",
     "memory/scout/persona": "I name what I measured.",
