@@ -89,6 +89,18 @@ async def test_new_constellations_after_a_hangup(tmp_path: Path) -> None:
         await server.ended()
 
 
+async def test_a_proxy_with_tls_makes_the_cookie_secure(tmp_path: Path) -> None:
+    """A trusted proxy says how the browser came; nobody else is believed."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    token = (await make(url))["Authorization"].removeprefix("Bearer ")
+    async with serve(url, tmp_path) as server, httpx2.AsyncClient(timeout=60) as http:
+        for said, secure in (("https", True), ("http", False), (None, False)):
+            headers = {"X-Dgent-Studio": "1"} | ({} if said is None else {"X-Forwarded-Proto": said})
+            answer = await http.post(server.url + "/login", json={"token": token}, headers=headers)
+            assert answer.status_code == 200
+            assert ("secure" in answer.headers["set-cookie"].lower()) == secure, said
+
+
 async def test_agents_over_mcp_with_their_tokens(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     ann, eve = await make(url, "friend", "ann"), await make(url, "conversant", "eve")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 
@@ -18,16 +18,13 @@ class Proxy:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[Proxy]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with _serving(self._serve) as self.port:
             yield self
-        finally:
-            server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._behind)
+        back = None
         try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._behind)
             while True:
                 request = await read_message(reader)
                 self.requests.append(request)
@@ -39,10 +36,8 @@ class Proxy:
         except (EOFError, ConnectionError):
             pass
         finally:
-            for each in (writer, back):
-                each.close()
-                with suppress(ConnectionError):
-                    await each.wait_closed()
+            if back is not None:
+                back.transport.abort()
 
 
 async def read_message(reader: asyncio.StreamReader) -> bytes:
@@ -61,7 +56,7 @@ async def answering(answer: bytes | Callable[[int], bytes], pause_s: float = 0.0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
-        try:
+        with suppress(EOFError, ConnectionError):
             while True:
                 await read_message(reader)
                 count += 1
@@ -70,13 +65,36 @@ async def answering(answer: bytes | Callable[[int], bytes], pause_s: float = 0.0
                 await writer.drain()
                 if not isinstance(answer, bytes) or b"content-length" not in answer.lower():
                     return
-        except (EOFError, ConnectionError):
-            pass
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with _serving(serve) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def _serving(serve: Serve) -> AsyncIterator[int]:
+    """Serve connections at a port; none of them outlives it, or a later test would hear of it."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await serve(reader, writer)
+        finally:
+            tasks.discard(task)
+            writer.close()  # what was written is sent
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        left = list(tasks)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports close in the next round

@@ -206,7 +206,8 @@ class Change(msgspec.Struct, frozen=True):
     """One commit, as the feed gives it.
 
     `provisional`: only this program knows of it yet. It is a commit in the outbox, or it reports that the
-    store became unavailable (`degraded`) or is back (`restored`); it has no seq.
+    store became unavailable (`degraded`) or is back (`restored`); it has no seq. `more` are records that
+    were left out, where only some of each commit were asked for.
     """
 
     seq: int | None
@@ -217,6 +218,7 @@ class Change(msgspec.Struct, frozen=True):
     note: str | None = None
     of_seq: int | None = None
     provisional: bool = False
+    more: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -668,9 +668,13 @@ class Universe:
         """
 
     def changes(
-        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
+        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None, items: int | None = None
     ) -> builtins.list[Change]:
-        """Return commits after a seq, in order; HistoryGone names the first one that is still there."""
+        """Return commits after a seq, in order; HistoryGone names the first one that is still there.
+
+        With `items`, not all records of large commits are read: each has at least so many, and `more`
+        counts those that were left out.
+        """
 
     def watch(self, since: int | None = None, *, query: Query | None = None) -> Stream[Change]:
         """Yield every commit after a seq (default: from now on), in order, also of other processes."""

@@ -22,11 +22,15 @@ WINDOW = 256  # commits that are read at once at most
 
 
 async def read_back(
-    universe: Universe, after: int = 0, last: int | None = None, at_once: int = FIRST
+    universe: Universe,
+    after: int = 0,
+    last: int | None = None,
+    at_once: int = FIRST,
+    items: int | None = None,
 ) -> AsyncIterator[Change]:
     """Yield the commits after `after` up to `last`, or the newest; newest first, as far as they are kept.
 
-    So many are read `at_once` at first, then twice as many each time.
+    So many are read `at_once` at first, then twice as many each time; `items` as for `Universe.changes`.
     """
     end = await universe.seq() if last is None else last
     window = min(WINDOW, at_once)
@@ -34,13 +38,13 @@ async def read_back(
         low = max(after, end - window)
         window = min(WINDOW, 2 * window)
         try:
-            changes = await universe.changes(low, until=end)
+            changes = await universe.changes(low, until=end, items=items)
         except HistoryGone as gone:
             first = gone.details.get("first_seq")
             if type(first) is not int or first - 1 <= low or first > end:
                 return
             after = low = first - 1
-            changes = await universe.changes(low, until=end)
+            changes = await universe.changes(low, until=end, items=items)
         for change in reversed(changes):
             if change.seq is not None:
                 yield change

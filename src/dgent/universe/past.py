@@ -50,6 +50,7 @@ class Past:
 
     def __init__(self, inner: Backend, seq: int, at: datetime) -> None:
         self.inner, self.seq, self.at = inner, seq, at
+        self._stats: BackendStats | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in WRITES:
@@ -137,6 +138,11 @@ class Past:
 
     async def stats(self) -> BackendStats:
         """Return the counts of then, with the size and the indexes of now."""
+        if self._stats is None:
+            self._stats = await self._count_all()
+        return self._stats
+
+    async def _count_all(self) -> BackendStats:
         now = await self.inner.stats()
         view = PartView(STORED)  # of what was pruned since, there is nothing to count
         total = await self.inner.count(Query(limit=None), view, self.seq)

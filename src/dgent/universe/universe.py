@@ -815,11 +815,15 @@ class Universe:
         return await history.undo(self, seq, only, force)
 
     async def changes(
-        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None
+        self, since: int = 0, *, limit: int | None = 1000, until: int | None = None, items: int | None = None
     ) -> builtins.list[Change]:
-        """Return commits after a seq, in order; HistoryGone names the first one that is still there."""
+        """Return commits after a seq, in order; HistoryGone names the first one that is still there.
+
+        With `items`, not all records of large commits are read: each has at least so many, and `more`
+        counts those that were left out.
+        """
         await self._ready()
-        return await feed.changes(self.backend, since, limit, until)
+        return await feed.changes(self.backend, since, limit, until, items)
 
     async def watch(self, since: int | None = None, *, query: Query | None = None) -> AsyncIterator[Change]:
         """Yield every commit after a seq (default: from now on), in order, also of other processes."""

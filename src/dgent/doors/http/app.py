@@ -18,7 +18,7 @@ from dgent.doors.http import blob, call, feed, limit, openapi
 from dgent.doors.http.answer import HEADERS, answer, refuse, report
 from dgent.doors.http.errors import Gone, TooLarge, TooMany, TooSlow, UnknownVisitor
 from dgent.doors.http.house import House, Visitor, enter
-from dgent.doors.http.limit import Buckets, Limits
+from dgent.doors.http.limit import Buckets, Limits, Places
 from dgent.doors.http.metrics import Metrics
 from dgent.doors.http.mount import PATH as MCP
 from dgent.doors.http.mount import serve_mcp
@@ -91,6 +91,7 @@ class Server:
         self._sessions, self._pages = sessions, pages
         self._router = Router()
         self._streams: Counter[str] = Counter()  # that are open, by token
+        self._exports = Places(self.limits.exports)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -182,7 +183,8 @@ class Server:
             request.route = MCP
             await self._serve_mcp(request, visitor, send)
             return None
-        return await self._answer_visitor(request, path, visitor)
+        with visitor.store.use():
+            return await self._answer_visitor(request, path, visitor)
 
     def _check_place(self, request: Request) -> Response | None:
         """Refuse a request that was sent to another host, or by a page of another origin."""
@@ -317,7 +319,7 @@ class Server:
             return self._stream(request, visitor, given)
         ask = call.read_ask(verb, given, self.limits.page)
         if verb.id == "data.export":
-            return await call.export_lines(visitor, ask)
+            return await call.export_lines(visitor, ask, self._exports)
         return await call.call(request, match, verb, visitor, ask)
 
     def _stream(self, request: Request, visitor: Visitor, given: dict[str, Any]) -> Response:

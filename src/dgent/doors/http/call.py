@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dgent.doors.http.answer import HEADERS, answer, refuse
 from dgent.doors.http.house import Visitor
+from dgent.doors.http.limit import Places
 from dgent.doors.http.route import NO_SCHEMA, ROUTES, Match
 from dgent.errors import Corrupt, InputError, NotFound
 from dgent.verbs import registry
@@ -160,25 +163,38 @@ def watch_of(request: Request, given: dict[str, Any]) -> Watch:
     return ask
 
 
-async def export_lines(visitor: Visitor, ask: Ask) -> Response:
-    """Answer with records as lines of JSON: first to a file, so that neither side waits for the other."""
-    lines = tempfile.TemporaryFile(prefix="dgent-export-")  # noqa: SIM115 - closed when it was sent
-    try:
+async def export_lines(visitor: Visitor, ask: Ask, places: Places) -> Response:
+    """Answer with records as lines of JSON: first to a file, so that neither side waits for the other.
+
+    Such a file takes a place until it is sent.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(places.take())
+        lines = stack.enter_context(tempfile.TemporaryFile(prefix="dgent-export-"))
         context = visitor.context.copy(out=lines.write)
         await registry.call(registry.find("data.export"), context, ask)
         size = lines.tell()
         lines.seek(0)
-    except BaseException:
-        lines.close()
-        raise
-    headers = {**HEADERS, "Content-Length": str(size)}
-    return StreamingResponse(_send(lines), 200, headers, LINES)
+        headers = {**HEADERS, "Content-Length": str(size)}
+        return _FileResponse(_read_parts(lines), stack.pop_all(), headers)
 
 
-async def _send(lines: IO[bytes]) -> AsyncIterator[bytes]:
-    with lines:
-        while part := lines.read(PART):
-            yield part
+class _FileResponse(StreamingResponse):
+    """An answer from a file, which is closed when it was sent, or could not be."""
+
+    def __init__(self, parts: AsyncIterator[bytes], kept: ExitStack, headers: dict[str, str]) -> None:
+        super().__init__(parts, 200, headers, LINES)
+        self._kept = kept
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with self._kept:
+            await super().__call__(scope, receive, send)
+
+
+async def _read_parts(lines: IO[bytes]) -> AsyncIterator[bytes]:
+    while part := lines.read(PART):
+        yield part
 
 
 async def import_lines(request: Request, match: Match, visitor: Visitor, body: bytes) -> Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from dgent.blocks import Library
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Opener = Callable[[AsyncExitStack], Awaitable[Universe]]
 
 TOKEN_S = 1.0  # how long a token that was right is not looked up again
+FINISH_S = 60.0  # for requests that are under way when a reload takes their store away
 MOST_KEPT = 256  # visitors, and tokens that are known to be right
 
 
@@ -58,6 +59,27 @@ class Served:
         self.mounted: dict[str, MountedServer] = {}
         self.waits: dict[asyncio.Future[int], str] = {}  # for the next commit, and which visitors wait
         self.ending = False
+        self._busy = 0  # requests that are under way
+        self._idle = asyncio.Event()
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Note a request that is under way: until it ends, a reload leaves the store open."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def finish(self) -> None:
+        """Wait until no request is under way, though not for one that takes too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S):
+                while self._busy:
+                    self._idle.clear()
+                    await self._idle.wait()
 
     async def enter(self, token: str) -> Visitor:
         """Return the visitor of a token; raises Denied for a wrong one."""
@@ -65,7 +87,8 @@ class Served:
         until, known = self._right.get(token, (0.0, None))
         if known is None or until < now or known.expired:
             self._right.pop(token, None)
-            known = await tokens.check_token(self.universe, token)
+            with self.use():
+                known = await tokens.check_token(self.universe, token)
             self._right[token] = (now + TOKEN_S, known)
             _forget_old(self._right)
         return self.visitor(known.id, known.principal)
@@ -107,6 +130,7 @@ class House:
         self._open: dict[str, Served] = {}
         self._stacks: dict[str, AsyncExitStack] = {}
         self._opening = asyncio.Lock()
+        self._leaving: list[tuple[Served, AsyncExitStack]] = []  # no longer served, and still in use
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,13 +166,23 @@ class House:
             return self._open[name]
 
     async def reload(self, openers: Mapping[str, Opener]) -> None:
-        """Serve these stores from now on; those that are gone, or are at another place now, are closed."""
+        """Serve these stores from now on; those that are gone, or are at another place now, are closed.
+
+        New requests find the new stores at once. The old ones finish what is under way before they close.
+        """
+        leaving: list[tuple[Served, AsyncExitStack]] = []
         async with self._opening:
             before, self._openers = self._openers, dict(openers)
             for name in list(self._open):
                 new = self._openers.get(name)
                 if new is None or getattr(new, "place", None) != getattr(before[name], "place", None):
-                    await self._close(name)
+                    leaving.append((self._open.pop(name), self._stacks.pop(name)))
+            self._leaving += leaving
+        for served, _ in leaving:
+            await served.end_streams()
+        for each in leaving:
+            await each[0].finish()
+            await self._end(each)
 
     async def end_streams(self) -> None:
         """End the feeds of all stores."""
@@ -157,12 +191,17 @@ class House:
 
     async def close(self) -> None:
         """Close all stores."""
-        for name in list(self._open):
-            await self._close(name)
+        self._leaving += [(self._open.pop(name), self._stacks.pop(name)) for name in list(self._open)]
+        for each in list(self._leaving):
+            await self._end(each)
 
-    async def _close(self, name: str) -> None:
-        await self._open.pop(name).close()
-        await self._stacks.pop(name).aclose()
+    async def _end(self, leaving: tuple[Served, AsyncExitStack]) -> None:
+        if leaving not in self._leaving:
+            return  # the server stopped meanwhile
+        self._leaving.remove(leaving)
+        served, stack = leaving
+        await served.close()
+        await stack.aclose()
 
 
 async def enter(house: House, name: str, token: str | None) -> Visitor:

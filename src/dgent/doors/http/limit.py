@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import msgspec
 from starlette.types import Receive
@@ -30,8 +31,27 @@ class Limits(msgspec.Struct, frozen=True):
     page: int = 1_000  # what `limit` may be at most
     connections: int = 1_000
     streams: int = 500  # of one token
+    exports: int = 8  # that are kept as files until they are sent, of all visitors
     head_s: float = 10.0  # for the lines before the body
     body_s: float = 30.0  # for the whole body
+
+
+class Places:
+    """A few places, each for something that takes room until it is over."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Take a place; raises TooMany when all are taken."""
+        if self._left < 1:
+            raise TooMany(1.0)
+        self._left -= 1
+        try:
+            yield
+        finally:
+            self._left += 1
 
 
 class Buckets:

@@ -13,6 +13,10 @@ from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Trust
 from dgent.verbs.registry import Verb
 
+ABOUT = (
+    "Where AI agents keep what they know. The calls below /v1/store are not listed: they carry MessagePack in"
+    " a format of its own, for the Python client of dgent, and change with it."
+)
 _REF = "#/components/schemas/{name}"
 _ERROR = {
     "type": "object",
@@ -63,7 +67,7 @@ def document() -> bytes:
             "info": {
                 "title": "dgent",
                 "version": version("dgent"),
-                "description": "Where AI agents keep what they know.",
+                "description": ABOUT,
             },
             "servers": [{"url": "/"}],
             "security": [{"token": []}],

@@ -371,12 +371,16 @@ class KernelBackend(ABC):
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         """Return commits after a seq, in order; HistoryGone if some were pruned."""
+        return await self.changes_in_part(since, limit, None)
+
+    async def changes_in_part(self, since: int, limit: int, items: int | None) -> list[Change]:
+        """Return commits after a seq with only some records of each, for a look at a log of large ones."""
         check_seq(since, "since")
         check_limit(limit)
 
         def work(reading: Reading) -> list[Change]:
             reading.refresh()
-            return history.changes(reading, since, limit)
+            return history.changes(reading, since, limit, items)
 
         return await self._read(work)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -10,7 +10,7 @@ from dgent import clock
 from dgent.errors import HistoryGone
 from dgent.model import reserved
 from dgent.store.backend import KINDS, Change, Item, PartView, Version, View
-from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, Reading
+from dgent.store.engine.kernel import DELETE, FORGET, PUT, QUIET, SAME, Logged, LoggedOp, Reading
 from dgent.store.engine.row import Row, datum_of, unpack_row
 from dgent.store.engine.versions import DELTA
 
@@ -79,16 +79,23 @@ def _version(reading: Reading, row: Row) -> Version:
     return Version(row.id, row.rev, row.seq, clock.from_us(row.at), op, datum, author, note)
 
 
-def changes(reading: Reading, since: int, limit: int) -> list[Change]:
-    """Return commits after a seq that have something for the feed, in order."""
+LARGE = 500  # records of a commit that are all read, also where only some are asked for
+LOOKED_AT = 50  # records of a larger one that say what it is about
+
+
+def changes(reading: Reading, since: int, limit: int, items: int | None = None) -> list[Change]:
+    """Return commits after a seq that have something for the feed, in order.
+
+    With `items`, at least so many records of each, and of a large commit no more than it takes.
+    """
     check_floor(reading, since)
     found: list[Change] = []
     while len(found) < limit:
         batch = reading.log(since, limit)
         for logged in batch:
             since = logged.seq
-            change = _change(reading, logged)
-            if change.items and len(found) < limit:
+            change = _change(reading, logged, items)
+            if (change.items or change.more) and len(found) < limit:
                 found.append(change)
         if len(batch) < limit:
             break
@@ -106,11 +113,30 @@ def check_floor(reading: Reading, seq: int) -> None:
         )
 
 
-def _change(reading: Reading, logged: Logged) -> Change:
+def _change(reading: Reading, logged: Logged, most: int | None) -> Change:
+    ops = [op for op in logged.ops if not (op[0] & QUIET or op[0] == SAME)]
+    more = 0
+    if most is not None and len(ops) > max(LARGE, most):
+        # What a commit did to things of rooms is told by all their records: those are read whole.
+        some = _list_items(reading, ops[: max(LOOKED_AT, most)])
+        if not any(reserved.is_reserved(item.schema) for item in some):
+            ops, more = ops[:most], len(ops) - most
+    return Change(
+        logged.seq,
+        clock.from_us(logged.at),
+        reading.name(logged.author),
+        KINDS[logged.kind],
+        tuple(_list_items(reading, ops)),
+        logged.note,
+        logged.of_seq,
+        more=more,
+    )
+
+
+def _list_items(reading: Reading, ops: Sequence[LoggedOp]) -> list[Item]:
+    """Return the records of some ops, as far as they are kept."""
     items = []
-    for code, record_key, rev in logged.ops:
-        if code & QUIET or code == SAME:
-            continue
+    for code, record_key, rev in ops:
         if code == FORGET:
             items.append(Item("forget", None, rev))
             continue
@@ -124,15 +150,7 @@ def _change(reading: Reading, logged: Logged) -> Change:
             items.append(Item("delete", head.id, rev, schema, None, datum))
         else:
             items.append(Item("put", head.id, rev, schema, datum))
-    return Change(
-        logged.seq,
-        clock.from_us(logged.at),
-        reading.name(logged.author),
-        KINDS[logged.kind],
-        tuple(items),
-        logged.note,
-        logged.of_seq,
-    )
+    return items
 
 
 def find_changed(

@@ -23,6 +23,7 @@ from dgent.verbs.data.record import All, DryRun, FindRecords, find_record, query
 from dgent.verbs.registry import Ask, Items, PastAsk, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
+SHOWN = 100  # records of each commit that a log lists
 
 
 class RecordVersion(msgspec.Struct, frozen=True):
@@ -209,7 +210,7 @@ class Back(Ask):
     id: Annotated[str | None, option("that touched this record", complete="id")] = None
     schema: Annotated[str | None, option("that touched this schema", short="s", complete="schema")] = None
     all: All = False
-    records: Annotated[int | None, option("at most so many records of each commit")] = None
+    records: Annotated[int, option("at most so many records of each commit")] = SHOWN
 
 
 @verb("data.log", effect="read", errors=(InputError,))
@@ -217,7 +218,7 @@ async def log(context: Context, ask: Back) -> Log:
     """Show the commits, newest first."""
     if ask.limit < 1:
         raise InputError("limit must be at least 1", field="limit")
-    if ask.records is not None and ask.records < 0:
+    if ask.records < 0:
         raise InputError("records must be a number from 0", field="records")
     u = await context.universe()
     kept = (await u.stats()).first_seq
@@ -229,7 +230,8 @@ async def log(context: Context, ask: Back) -> Log:
     whole = ask.all or ask.id is not None or ask.schema is not None
     describers = describers_of(context, u)
     entries: list[LogEntry] = []
-    async for change in read_back(u, first - 1, last, ask.limit):
+    named = ask.id is not None or ask.schema is not None  # only all records say whether it is among them
+    async for change in read_back(u, first - 1, last, ask.limit, None if named else ask.records):
         entry = await describe(change, describers, whole, ask.records) if _is_wanted(change, ask) else None
         entries += [] if entry is None else [entry]
         if len(entries) == ask.limit:
@@ -254,10 +256,11 @@ async def describe(
     """
     done = [each.sentence for each in await describers.describe(change)]
     items = [item for item in change.items if whole or not reserved.is_reserved(item.schema)]
-    if change.items and not items and not done:
+    if change.items and not items and not done and not change.more:
         return None
     shown = entry_of(change, items[:most])
-    return msgspec.structs.replace(shown, summary=done, more=len(items) - len(shown.items))
+    more = len(items) - len(shown.items) + change.more
+    return msgspec.structs.replace(shown, summary=done, more=more)
 
 
 def entry_of(change: Change, items: Sequence[Item] | None = None) -> LogEntry:
@@ -309,13 +312,15 @@ class GetCommit(Ask):
 async def get_commit(context: Context, ask: GetCommit) -> WholeCommit:
     """Show one commit with what it changed."""
     u = await context.universe()
-    changes = await u.changes(ask.seq - 1, until=ask.seq) if 1 <= ask.seq <= await u.seq() else []
+    most = None if ask.records is None else max(ask.records, 0)
+    kept = 1 <= ask.seq <= await u.seq()
+    changes = await u.changes(ask.seq - 1, until=ask.seq, items=most) if kept else []
     if not changes:
         raise NotFound(f"there is no commit {ask.seq}", hint=COMMITS, seq=ask.seq)
     done = [each.sentence for each in await describers_of(context, u).describe(changes[0])]
-    items = changes[0].items[: None if ask.records is None else max(ask.records, 0)]
+    items = changes[0].items[:most]
     entry = entry_of(changes[0], items)
-    more = len(changes[0].items) - len(items)
+    more = len(changes[0].items) - len(items) + changes[0].more
     return WholeCommit(**msgspec.structs.asdict(entry) | {"summary": done, "more": more})
 
 

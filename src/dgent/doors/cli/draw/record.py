@@ -179,8 +179,8 @@ def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lin
         lines += ["    " + paint(line) for line in found.note.splitlines()]
     first = found.items if whole else found.items[:5]
     lines += [_draw_item(item, paint) for item in first]
-    if len(first) < len(found.items):
-        lines.append(paint.dim(f"    and {len(found.items) - len(first)} more"))
+    if left := len(found.items) - len(first) + found.more:
+        lines.append(paint.dim(f"    and {left} more"))
     return lines
 
 

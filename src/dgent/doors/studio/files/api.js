@@ -42,10 +42,12 @@ export function call(verb, input = {}, { agent, signal, at = null } = {}) {
   return ask(`/v1/verbs/${verb}`, { method: "POST", headers, body: JSON.stringify(given), signal });
 }
 
-// Schemas with their counts, which a large store takes a moment to count: asked for at most twice a minute.
+// Schemas with their counts, which a large store takes a moment to count: asked for at most twice a minute,
+// and again for one that is not among them.
 let counted = null, when = 0;
-export function schemas() {
-  if (!counted || Date.now() - when > 30_000) {
+export async function schemas(wanted = null) {
+  const known = counted && Date.now() - when <= 30_000 ? await counted : null;
+  if (!known || (wanted !== null && !known.some((each) => each.name === wanted))) {
     when = Date.now();
     counted = call("data.schemas").then((found) => found.items);
     counted.catch(() => { counted = null; });

@@ -48,7 +48,7 @@ async function tablePage({ params, at, signal, live, refresh }, schema) {
   let current = 0;
   const set = (more) => go(["data", schema], { ...params, ...more });
   const load = () => into(place, async () => {
-    const [found, known] = await Promise.all([call("data.query", { ...input, cursor: trail[current] }, { signal }), schemas()]);
+    const [found, known] = await Promise.all([call("data.query", { ...input, cursor: trail[current] }, { signal }), schemas(schema === "-" ? null : schema)]);
     const about = known.find((each) => each.name === schema);
     const sorts = (path) => !about || about.records <= MOST_SORTED || about.indexes.includes(path);
     const items = schema === "-" ? found.items.filter((each) => !each.schema) : found.items;
