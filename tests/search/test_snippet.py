@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgent.search import snippet as snippets
-from dgent.search.snippet import ELLIPSIS, WIDTH, Snippet, make_snippet
+from dgent.search.snippet import ELLIPSIS, WIDTH, Snippet, choose_snippet, make_snippet
 from dgent.search.wanted import Wanted, parse_search
 from dgent.search.words import Language
 
@@ -141,3 +141,15 @@ def test_long_texts_have_the_same_passages(words: list[str], query: list[str], f
         assert make_snippet(text, wanted) == plain
     finally:
         snippets.LONG = before
+
+
+def test_the_text_with_the_phrase_is_shown() -> None:
+    texts = ["Swimming in lakes", "We swam at dawn in the cold lake near Oslo"]
+    assert choose_snippet(texts, parse_search('"cold lake"')).text == texts[1]
+    assert choose_snippet(texts, parse_search('swimming "cold lake"')).text == texts[1]
+    assert choose_snippet(texts, parse_search("lake")).text == texts[0], "the first among equals"
+
+
+def test_a_text_with_more_of_the_words_is_shown_before_one_that_repeats_a_word() -> None:
+    texts = ["lake, lake, lake", "a cold lake"]
+    assert choose_snippet(texts, parse_search("cold lake")).text == texts[1]

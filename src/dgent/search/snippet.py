@@ -52,26 +52,33 @@ def make_snippet(
     among equals the passage with more places wins, then the first. The first passage with everything is
     taken. Takes time in proportion to the text.
     """
-    return _make(text, _Sought(wanted, language, weights or {}), width)
+    return _make(text, _Sought(wanted, language, weights or {}), width)[0]
 
 
 def choose_snippet(texts: Iterable[str], wanted: Wanted) -> Snippet:
-    """Return the snippet with the most places among those of some texts, the first among equals."""
+    """Return the snippet with the most of what is wanted among those of some texts.
+
+    Among equals the one with more places wins, then the first.
+    """
     sought = _Sought(wanted, "english", {})
     found = (_make(text, sought, WIDTH) for text in texts)
-    return max(found, key=lambda each: len(each.marks), default=Snippet(""))
+    best = max(found, key=lambda each: (each[1], len(each[0].marks)), default=None)
+    return Snippet("") if best is None else best[0]
 
 
-def _make(text: str, sought: _Sought, width: int) -> Snippet:
+def _make(text: str, sought: _Sought, width: int) -> tuple[Snippet, int]:
+    """Return a snippet, and the weight of what it shows."""
     start, end = 0, len(text)
     if end > width:
-        matches = sought.find_in_long(text[:REACH]) if end > LONG else sought.find(text)
-        start, end = _bounds(text, *_best(matches, sought.weights, width), width)
+        every = sought.find_in_long(text[:REACH]) if end > LONG else sought.find(text)
+        start, end = _bounds(text, *_best(every, sought.weights, width), width)
     before, after = ELLIPSIS if start else "", ELLIPSIS if end < len(text) else ""
     passage, shift = text[start:end], len(before)
-    places = sorted([(first + shift, last + shift) for _, first, last in sought.find(passage)])
+    matches = [*sought.find(passage)]
+    weight = sum(sought.weights[number] for number in {number for number, _, _ in matches})
+    places = sorted([(first + shift, last + shift) for _, first, last in matches])
     shown = passage if passage.isprintable() and passage.isascii() else passage.translate(_CONTROL)
-    return Snippet(f"{before}{shown}{after}", tuple(_merge(places)))
+    return Snippet(f"{before}{shown}{after}", tuple(_merge(places))), weight
 
 
 class _Sought:
