@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path

@@ -318,10 +318,10 @@ async def fill(path: Path) -> None:
         )
         await fill_tokens(u)
         await fill_telemetry(u)
-        await fill_cupboard(u)
-        await fill_blocks(u)
         await fill_membrane(u)
         await open_blobs(u).put("pic.png", b"pixels", "image/png")
+        await fill_cupboard(u)
+        await fill_blocks(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )
