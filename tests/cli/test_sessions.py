@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
 import pytest
 
-from dgent.membrane import shell
+from dgent.doors.cli.options import DoorOptions
+from dgent.doors.cli.serve import openers_of
+from dgent.doors.http.house import House
+from dgent.membrane import Instances, shell
 from tests.cli.terminal import Terminal
 
 
@@ -72,6 +76,23 @@ def test_a_log_that_fails_disturbs_no_command(dgent_: Terminal, monkeypatch: pyt
     told = dgent_("remember", "one")
     assert told.code == 0 and "no log" not in told.err
     assert dgent_("data", "count").out == "1\n"
+
+
+def test_a_server_registers_itself_where_it_is_switched_on(dgent_: Terminal) -> None:
+    assert dgent_("config", "set", "sessions", "true").code == 0
+
+    async def serve() -> list[str]:
+        house = House(openers_of(DoorOptions(), ()))
+        universe = (await house.store(house.default)).universe
+        (running,) = await Instances(universe).list(status="active")
+        assert running.pid == os.getpid()
+        await house.close()
+        again = (await house.store(house.default)).universe
+        found = sorted(each.status for each in await Instances(again).list())
+        await house.close()
+        return found
+
+    assert asyncio.run(serve()) == ["active", "terminated"]
 
 
 def test_a_shell_is_known_by_its_start_too() -> None:

@@ -146,7 +146,7 @@ async def _serve(
 
     named = tools_of(tools)
     async with AsyncExitStack() as stack:
-        universe = await Store(stack, settings, chosen, makes=True).open()
+        universe = await Store(stack, settings, chosen, makes=True).open_running()
         clients = Clients(universe, trust, chosen.agent, named)
         if compat is not None and import_ is not None:
             await _import_graph(universe, import_.expanduser())

@@ -87,7 +87,7 @@ def _opener(chosen: DoorOptions, settings: Settings) -> Opener:
     async def open(stack: AsyncExitStack) -> Universe:
         from dgent.doors.cli.session import Store
 
-        return await Store(stack, settings, chosen, makes=True).open()
+        return await Store(stack, settings, chosen, makes=True).open_running()
 
     open.place = settings.url  # type: ignore[attr-defined]  # so that a reload sees another one
     return open

@@ -23,7 +23,7 @@ from dgent.config.secret import mask
 from dgent.doors.cli import render
 from dgent.doors.cli.options import DoorOptions, options_of
 from dgent.doors.cli.style import clean
-from dgent.errors import ConfigError, Degraded, Denied, InputError, NotFound
+from dgent.errors import ConfigError, Degraded, Denied, DgentError, InputError, NotFound
 from dgent.store.registry import is_server
 from dgent.universe.universe import Universe
 from dgent.universe.universe import open as open_universe
@@ -345,6 +345,17 @@ class Store:
             if new is not None and self._chosen.output == "human":
                 click.echo(f"dgent keeps this in {mask(str(new))}", err=True)
         return self._universe
+
+    async def open_running(self) -> Universe:
+        """Return the universe for a program that stays, which registers itself where the settings say so."""
+        universe = await self.open()
+        if self._settings.sessions and universe.degraded is None:
+            from dgent.membrane.instance import Instances
+
+            with suppress(DgentError):  # the program serves all the same
+                running = Instances(universe).running(project_path=self._settings.project)
+                await self._stack.enter_async_context(running)
+        return universe
 
     def report_missing(self) -> None:
         """Say so where an empty store in memory stood for one that does not exist yet."""
