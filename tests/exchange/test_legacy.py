@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 import dgent
@@ -183,6 +184,36 @@ async def test_nothing_outside_the_folder_is_read(u: dgent.Universe, tmp_path: P
     assert not [each for each in await read_all(u) if "secret" in str(each)]
     with pytest.raises(NotFound):
         await import_legacy(u, tmp_path / "nowhere")
+
+
+async def test_odd_names_and_places_that_cannot_be_read(
+    u: dgent.Universe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".kgents"
+    (folder / "ghost").mkdir(parents=True)
+    (folder / "atelier").mkdir()
+    os.close(os.open(os.fsencode(folder / "ghost") + b"/\xff", os.O_CREAT))
+    os.close(os.open(os.fsencode(folder) + b"/odd\xff", os.O_CREAT))
+    listdir = os.listdir
+
+    def refuse(path: Any) -> list[str]:
+        if str(path).endswith("atelier"):
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    def stuck(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        patch.setattr(os, "rename", stuck)
+        result = await import_legacy(u, folder)
+    assert set(states(result).values()) == {"left"}
+    messages = " ".join(each.message for each in result.problems)
+    assert "Permission denied" in messages and "Read-only file system" in messages
+    again = await import_legacy(u, folder)
+    assert set(states(again).values()) == {"migrated"} and msgspec.json.encode(again)
+    assert await open_blobs(u).exists("ghost/\\xff") and await open_blobs(u).exists("legacy/odd\\xff")
 
 
 async def test_unknown_formats(u: dgent.Universe, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from dgent.config import file
 from dgent.config import settings as config
 from dgent.config.places import home_folder
 from dgent.errors import Corrupt, DgentError, InputError, NotFound
+from dgent.exchange import folders
 from dgent.exchange.foreign.legacy import source
 from dgent.exchange.foreign.legacy.parse import Item, Origin, Parser
 from dgent.exchange.foreign.legacy.source import Left, SourceFile
@@ -118,11 +119,17 @@ async def import_legacy(
     if not place.is_dir():
         raise NotFound(f"there is no folder {folder}", path=str(folder))
     run = _Run(universe, place, dry_run, progress)
-    names = sorted(os.listdir(place))
+    with folders.translate_errors(place):
+        names = sorted(os.listdir(place))
     entries = [await run.take(name) for name in names if not _is_passed(name, names)]
     known = {each.removesuffix(MIGRATED) for each in names if each.endswith(MIGRATED)} - set(names)
     before = [
-        LegacyEntry(name, _target_of(name), "migrated before", renamed_to=name + MIGRATED)
+        LegacyEntry(
+            source.text_of(name),
+            _target_of(name),
+            "migrated before",
+            renamed_to=source.text_of(name + MIGRATED),
+        )
         for name in sorted(known)
         if not name.endswith(source.BESIDE)
     ]
@@ -171,7 +178,7 @@ class _Run:
     async def take(self, name: str) -> LegacyEntry:
         """Import an entry, and rename it if nothing of it is left."""
         self._counts = dict.fromkeys(("files", "records", "blobs", "unchanged"), 0)
-        text, whole = os.fsencode(name).decode(errors="backslashreplace"), True
+        text, whole = source.text_of(name), True
         row = _row_of(name)
         for found in await in_thread(lambda _: list(source.list_files(self._folder, name))):
             if isinstance(found, Left):
@@ -181,7 +188,11 @@ class _Run:
                 whole = await self._take_safely(found, row) and whole
         renamed = None
         if whole and not self._dry_run:
-            renamed = await in_thread(lambda _: _rename(self._folder, name))
+            try:
+                renamed = await in_thread(lambda _: _rename(self._folder, name))
+            except OSError as error:
+                self._report(text, f"it is imported, but cannot be renamed: {error.strerror}")
+                whole = False
         state: Any = "found" if self._dry_run else "migrated" if whole else "left"
         return LegacyEntry(text, _target_of(name), state, **self._counts, renamed_to=renamed)
 
@@ -205,7 +216,12 @@ class _Run:
         kind, blob = await self._read(origin)
         if self._dry_run:
             return
-        data = {"path": _text_of(file.path), "sha256": origin.sha256, "size_bytes": file.size, "kind": kind}
+        data = {
+            "path": source.text_of(file.path),
+            "sha256": origin.sha256,
+            "size_bytes": file.size,
+            "kind": kind,
+        }
         about = Datum(
             origin.id,
             data=data if blob is None else {**data, "blob": blob},
@@ -458,8 +474,4 @@ def _rename(folder: Path, name: str) -> str:
             os.rename(folder / (name + part), folder / (name + part + end))
     os.rename(folder / name, folder / (name + end))
     sync(str(folder))
-    return name + end
-
-
-def _text_of(path: Path) -> str:
-    return os.fsencode(path).decode(errors="backslashreplace")
+    return source.text_of(name + end)

@@ -44,13 +44,18 @@ def list_files(folder: Path, entry: str) -> Iterator[SourceFile | Left]:
     waiting = [(folder / entry, 0)]
     while waiting:
         path, depth = waiting.pop()
-        name = _name_of(path, folder)
-        found = os.lstat(path)
+        name = text_of(path.relative_to(folder))
+        try:
+            found = os.lstat(path)
+            inside = sorted(os.listdir(path), reverse=True) if stat.S_ISDIR(found.st_mode) else []
+        except OSError as error:
+            yield Left(name, f"it cannot be read: {error.strerror}")
+            continue
         if stat.S_ISDIR(found.st_mode):
             if depth >= MAX_DEPTH:
                 yield Left(name, f"it is more than {MAX_DEPTH} folders deep")
                 continue
-            waiting += [(path / each, depth + 1) for each in sorted(os.listdir(path), reverse=True)]
+            waiting += [(path / each, depth + 1) for each in inside]
         elif stat.S_ISREG(found.st_mode):
             count += 1
             if count > MAX_FILES:
@@ -63,8 +68,9 @@ def list_files(folder: Path, entry: str) -> Iterator[SourceFile | Left]:
             yield Left(name, f"it is {kind}")
 
 
-def _name_of(path: Path, folder: Path) -> str:
-    return os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace").replace("\0", "")
+def text_of(path: str | Path) -> str:
+    """Return a path as text that can be stored, also where it is not valid UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def open_file(path: Path) -> BinaryIO:
