@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -163,6 +164,17 @@ async def test_a_crash_in_the_middle_repeats_safely(
     found = await read_all(u)
     assert len(found) == count
     assert {(id.partition("/")[0], str(data.get("name"))) for id, data, _ in found} == expected
+
+
+async def test_two_imports_at_once_import_once(u: dgent.Universe, tmp_path: Path) -> None:
+    async with dgent.open("memory:") as calm:
+        await import_legacy(calm, make_home(tmp_path / "calm"))
+        count = len(await read_all(calm))
+    folder = make_home(tmp_path)
+    await asyncio.gather(*(import_legacy(u, folder) for _ in range(2)))
+    result = await import_legacy(u, folder)
+    assert set(states(result).values()) <= {"migrated", "migrated before"}
+    assert len(await read_all(u)) == count
 
 
 async def test_nothing_outside_the_folder_is_read(u: dgent.Universe, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from dgent.config import file
 from dgent.config import settings as config
 from dgent.config.places import home_folder
-from dgent.errors import Corrupt, DgentError, InputError, NotFound
+from dgent.errors import Corrupt, DgentError, InputError, NotFound, VersionConflict
 from dgent.exchange import folders
 from dgent.exchange.foreign.legacy import source
 from dgent.exchange.foreign.legacy.parse import Item, Origin, Parser
@@ -42,6 +42,7 @@ from dgent.universe.blob import BlobStore, open_blobs
 from dgent.universe.universe import Universe
 
 BATCH = 500
+ATTEMPTS = 20  # to write a batch, each after another import wrote some of it
 MIGRATED = ".migrated"
 FILE: Schema[Any] = Schema("legacy.file", indexes=("path", "sha256"))
 _PARENTS = ("cli_sessions", "sessions", "self_grow_proposals")
@@ -296,18 +297,29 @@ class _Run:
         if self._dry_run:
             self._counts["records"] += len(batch)
             return
-        datums = {each.id: each for each in await self._settle(batch)}
-        new = list(datums.values())
-        for owned in (True, False):
-            ops = [Put(each, 0) for each in new if (each.schema in reserved.OWNERS) == owned]
-            if ops:
-                universe = self._membrane.universe if owned else self._universe
-                await universe.commit(ops, note="import of a legacy folder")
+        before = self._counts, self.odd, self.problems
+        for attempt in range(ATTEMPTS):
+            self._counts, self.odd, self.problems = dict(before[0]), before[1], list(before[2])
+            datums = {each.id: each for each in await self._settle(batch)}
+            new = list(datums.values())
+            try:
+                await self._commit(new)
+                break
+            except VersionConflict:  # another import of this folder was faster
+                if attempt == ATTEMPTS - 1:
+                    raise
         stored = await self._universe.get_many(list(datums), raw=True)
         for wanted, found in zip(new, stored, strict=True):
             if found is None or found.data != wanted.data or found.content != wanted.content:
                 raise Corrupt(f"{wanted.id!r} was not stored as it was written")
         self._counts["records"] += len(new)
+
+    async def _commit(self, new: list[Datum]) -> None:
+        for owned in (True, False):
+            ops = [Put(each, 0) for each in new if (each.schema in reserved.OWNERS) == owned]
+            if ops:
+                universe = self._membrane.universe if owned else self._universe
+                await universe.commit(ops, note="import of a legacy folder")
 
     async def _settle(self, batch: list[Item]) -> list[Datum]:
         """Return the records of a batch that are not there yet, each under an id that is free."""
