@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.blob import blob
 from bench.blocks import blocks
 from bench.calls import count_calls
 from bench.cupboard import cupboard
@@ -48,6 +49,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "cupboard": cupboard,
     "blocks": blocks,
     "flow": flow,
+    "blob": blob,
     "search": search,
     "locomo": locomo,
     "mcp": mcp,

@@ -13,16 +13,19 @@ import builtins
 import hashlib
 import os
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from dgent.errors import Busy, InputError
+from dgent.errors import Busy, DgentError, InputError
 from dgent.store.port.blob import CHUNK, Content, make_damage_error
 from dgent.system import files
 from dgent.system.threads import in_thread
 
 TEMPORARY = "tmp"
+BEHIND = 4  # times `AT_ONCE` that hashing may be behind writing
+AT_ONCE = 4 * CHUNK  # bytes that are handed to threads together: a hand-over takes as long as some 100 KiB
 WAIT_S, PAUSE_S = 10.0, 0.005
 _HEX = frozenset("0123456789abcdef")
 _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) if hasattr(os, "O_CLOEXEC") else 0
@@ -47,6 +50,8 @@ class FileContents:
         try:
             yield made
         finally:
+            with suppress(DgentError):  # the caller has it already, or does not want it any more
+                await made.finish()
             await in_thread(lambda _: made.release())
 
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
@@ -153,21 +158,49 @@ class FileUpload:
         self._hash, self._size = hashlib.sha256(), 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self._unhashed: deque[list[bytes]] = deque()
+        self._hashing: asyncio.Future[None] | None = None  # the thread that hashes
+        self._writing: asyncio.Future[None] | None = None  # the thread that writes
+        self._synced = False
         self._path = ""  # of the temporary file
         self._handle: int | None = None  # whose lock keeps the file
 
     async def write(self, part: bytes) -> None:
-        """Add bytes; writes them when there are enough."""
+        """Add bytes; two threads hash and write them when there are enough, while more may come."""
         self._waiting.append(part)
         self._waiting_bytes += len(part)
-        if self._waiting_bytes >= CHUNK:
+        if self._waiting_bytes >= AT_ONCE:
+            await self.finish(hashing=len(self._unhashed) >= BEHIND)
             parts = self._take()
-            loop = asyncio.get_running_loop()
-            hashing = loop.run_in_executor(None, self._add, parts)  # while another thread writes
+            self._start_hashing(parts)
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, parts)
+
+    def _start_hashing(self, parts: list[bytes]) -> None:
+        """Hash in order, and on one thread only; it may be some parts behind the one that writes."""
+        self._unhashed.append(parts)
+        if self._hashing is None or self._hashing.done():
+            self._hashing = asyncio.get_running_loop().run_in_executor(None, self._hash_waiting)
+
+    def _hash_waiting(self) -> None:
+        while self._unhashed:
+            self._add(self._unhashed.popleft())
+
+    async def finish(self, hashing: bool = True) -> None:
+        """Wait for the threads; raises what went wrong there."""
+        running = [each for each in (self._writing, self._hashing if hashing else None) if each is not None]
+        self._writing = None
+        if running:
+            done = asyncio.gather(*running, return_exceptions=True)
             try:
-                await in_thread(lambda _: self._write(parts))
-            finally:
-                await hashing
+                found = await asyncio.shield(done)
+            except asyncio.CancelledError:
+                await done  # they use the file
+                raise
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+        if hashing and self._unhashed:  # the thread ended just before they came
+            self._hash_waiting()
 
     def _take(self) -> list[bytes]:
         parts, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -188,6 +221,13 @@ class FileUpload:
                 while view:
                     view = view[os.write(self._handle, view) :]
 
+    def _write_rest(self, parts: list[bytes]) -> None:
+        self._write(parts)
+        assert self._handle is not None
+        with files.disk_errors(self._path):
+            os.fsync(self._handle)
+        self._synced = True
+
     def _begin(self) -> None:
         """Make the temporary file and lock it; a sweep may have removed it in between."""
         folder = os.path.join(self._contents.place, TEMPORARY)
@@ -204,7 +244,14 @@ class FileUpload:
 
     async def publish(self) -> tuple[Content, bool]:
         """Give the file its name, once it is on the disk; True if there was one."""
+        await self.finish(hashing=False)
         parts, loop = self._take(), asyncio.get_running_loop()
+        if self._handle is not None:
+            # The disk needs no processor: the rest is hashed while it is waited for.
+            self._start_hashing(parts)
+            self._writing = loop.run_in_executor(None, self._write_rest, parts)
+            await self.finish()
+            parts = []
         end = loop.time() + WAIT_S
         while True:
             found = await in_thread(partial(self._publish, parts))
@@ -225,7 +272,8 @@ class FileUpload:
                 self._write(parts)
             assert self._handle is not None
             if not os.path.lexists(path):
-                os.fsync(self._handle)
+                if not self._synced:
+                    os.fsync(self._handle)
                 if files.make_folder(folder):
                     files.sync(self._contents.place)
                 if _link(self._path, path):

@@ -1,0 +1,126 @@
+"""Blobs of several processes: kills at any moment, collections meanwhile, and a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import dgent
+from dgent.errors import StorageFull
+from dgent.universe.blob import open_blobs
+from tests.contract.columns import SETTINGS
+from tests.fault.test_full_disk import Disk, disk
+from tests.soak import times
+
+__all__ = ["disk"]
+NOW = timedelta(0)
+
+_WORK = """
+import asyncio, hashlib, random, sys
+from datetime import timedelta
+import dgent
+from dgent.errors import Busy
+from dgent.universe.blob import open_blobs
+
+async def main(url, role, turn):
+    async with dgent.open(url, durability="relaxed") as u:
+        blobs = open_blobs(u)
+        print("ready", flush=True)
+        while role == "collect":
+            await blobs.collect(grace=timedelta(0))
+        number = 0
+        while True:
+            number += 1
+            # Few contents, so that the processes store, delete and collect the same ones.
+            data = b"%d" % random.randrange(6) * random.choice((3, 400_000))
+            key = f"{turn}/{role}/{number}"
+            try:
+                if random.random() < 0.3:
+                    key = f"{turn}/{role}/{number - 1}"
+                    await blobs.delete(key)
+                    print("-", key, flush=True)
+                else:
+                    await blobs.put(key, data)
+                    print("+", key, hashlib.sha256(data).hexdigest(), flush=True)
+            except Busy:
+                pass  # a collection was faster, and nothing was stored
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_kills_and_collections_leave_no_key_without_its_content(tmp_path: Path, engine: str) -> None:
+    url = SETTINGS[engine][0].url(tmp_path)
+    async with dgent.open(url) as u:
+        for turn in range(times(2)):
+            roles = ("one", "two", "collect")
+            commands = [[sys.executable, "-c", _WORK, url, role, str(turn)] for role in roles]
+            running = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
+            for each in running:
+                assert each.stdout is not None and each.stdout.readline() == "ready\n"
+            time.sleep(random.uniform(0.3, 0.7))
+            for each in running:
+                each.send_signal(signal.SIGKILL)
+            said = [each.communicate()[0].splitlines() for each in running]
+            assert len(said[0]) > 2, "it did something before it was killed"
+            blobs = open_blobs(u)
+            for lines in said[:2]:
+                # Each key is as its last line says; that of the very last may have been deleted since.
+                last = {line.split()[1]: line.split() for line in lines[:-1]}
+                last.pop(lines[-1].split()[1], None)
+                for key, words in last.items():
+                    info = await blobs.info(key)
+                    assert (info is None) == (words[0] == "-"), key
+                    assert info is None or info.sha256 == words[2]
+            async for info in blobs.iterate():
+                assert await blobs.get(info.key) is not None  # whole, and checked by its hash
+            assert (await blobs.collect(grace=NOW)).kept == len(await blobs.contents.list())
+            place = Path(blobs.contents.place, "tmp")
+            assert not place.exists() or not os.listdir(place)
+
+
+async def test_a_full_disk_is_said_and_the_same_handle_works_again(disk: Disk) -> None:
+    async with dgent.open(f"sqlite:///{disk.folder / 'store.db'}") as u:
+        blobs = open_blobs(u)
+        await blobs.put("old", b"old")
+        with pytest.raises(StorageFull):
+            await blobs.put("large", iter([bytes(1 << 20)] * 8))
+        assert await blobs.get("old") == b"old" and not await blobs.exists("large")
+        assert os.listdir(Path(blobs.contents.place, "tmp")) == []
+        await blobs.put("small", bytes(1 << 20))
+        assert len(await blobs.get("small") or b"") == 1 << 20
+
+
+async def test_a_large_blob_needs_little_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose memory may not grow by more than a few parts."""
+    program = """
+import asyncio, resource, sys
+import dgent
+from dgent.universe.blob import open_blobs
+
+async def main(url):
+    async with dgent.open(url, durability="relaxed") as u:
+        blobs = open_blobs(u)
+        await blobs.put("warm", bytes(9 << 20))
+        await blobs.get("warm")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        await blobs.put("large", (bytes(1 << 20) for _ in range(256)))
+        async with blobs.open("large") as reader:
+            size = sum([len(part) async for part in reader])
+        print(size >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+
+asyncio.run(main(sys.argv[1]))
+"""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
+    size, grown = map(int, done.stdout.split())
+    assert size == 256 and grown < 80
