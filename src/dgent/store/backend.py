@@ -18,6 +18,7 @@ from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.search.wanted import Wanted
 from dgent.store.engine.row import SchemaRows
+from dgent.store.port.statement import BoundStatement
 
 LIVE: Literal["live"] = "live"
 """An expectation: a live version must be there, of any rev."""
@@ -114,7 +115,8 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
     A commit with a key is kept in the log also when it changes nothing, so that its key is known; unless
     `keep_idle` is False, because the key is only for a lost answer. `at_us` is the original time of a commit
-    of another store that is repeated here: it keeps that time, and was checked there.
+    of another store that is repeated here: it keeps that time, and was checked there. `statements` change
+    tables of the caller's own in the same transaction of the database, on engines that have some.
     """
 
     ops: Sequence[Op]
@@ -127,6 +129,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     room: str | None = None
     keep_idle: bool = True
     at_us: int | None = None
+    statements: tuple[BoundStatement, ...] = ()
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

@@ -50,6 +50,7 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.offline.report import Degradation
+from dgent.store.port.statement import BoundStatement, Params
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream
@@ -331,6 +332,13 @@ class Transaction:
     def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
 
+    def execute(self, query: str, params: Params | None = None) -> None:
+        """Run a statement on the caller's own tables when the transaction commits, with its records or not.
+
+        It is checked now, and runs in the database's own transaction after the records are written. What it
+        runs into then, such as a constraint, undoes the records, too. Only SQLite and Postgres can do it.
+        """
+
     def get(self, id: str, *, raw: bool = False) -> Any:
         """Return a record as this transaction sees it; None when there is none."""
 
@@ -453,8 +461,18 @@ class Universe:
         note: str | None = None,
         kind: Kind = "data",
         of_seq: int | None = None,
+        statements: tuple[BoundStatement, ...] = (),
     ) -> Committed:
-        """Do all ops or none: the one way to change anything."""
+        """Do all ops or none: the one way to change anything.
+
+        `statements` are those that `check_statement` returned, and are done or not with the ops.
+        """
+
+    def check_statement(self, query: str, params: Params | None = None) -> BoundStatement:
+        """Return a statement on the caller's own tables for a commit; Denied below partner trust.
+
+        Unsupported where records and tables are not in one database.
+        """
 
     @overload
     def remember(self, value: dict[str, Any], *, schema: None = None, **fields: Any) -> Datum: ...

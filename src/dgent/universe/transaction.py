@@ -27,6 +27,7 @@ from dgent.universe.contract import Doubts, Recalled, raw_of
 from dgent.universe.search import Hits
 
 if TYPE_CHECKING:
+    from dgent.store.port.statement import BoundStatement, Params
     from dgent.universe.universe import Universe
 
 
@@ -106,6 +107,7 @@ class Transaction:
         self._queries: list[Query] = []
         self._ops: dict[str, Op] = {}
         self._known_ranks: dict[str, Rank | None] = {}
+        self._statements: list[BoundStatement] = []
         self._done = False
 
     async def __aenter__(self) -> Transaction:
@@ -185,6 +187,15 @@ class Transaction:
     async def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
         self._buffer(Check(ids.check_id(id), expect))
+
+    async def execute(self, query: str, params: Params | None = None) -> None:
+        """Run a statement on the caller's own tables when the transaction commits, with its records or not.
+
+        It is checked now, and runs in the database's own transaction after the records are written. What it
+        runs into then, such as a constraint, undoes the records, too. Only SQLite and Postgres can do it.
+        """
+        self._check_open()
+        self._statements.append(await self._universe.check_statement(query, params))
 
     def _buffer_put(self, op: Put) -> Datum:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""
@@ -346,6 +357,11 @@ class Transaction:
         self._check_open()
         self._done = True
         if not self._ops:
+            if self._statements:
+                raise InputError(
+                    "this transaction has statements and no records",
+                    hint="use `u.storage.relational.transaction()` for tables alone",
+                )
             self.committed = Committed(self._since)
             return self.committed
         guard = self._guard() if self._ids or self._queries else None
@@ -356,6 +372,7 @@ class Transaction:
                 note=self._note,
                 kind=self.kind,
                 of_seq=self.of_seq,
+                statements=tuple(self._statements),
             )
         except VersionConflict:
             if guard is not None:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from dgent.embedder.embedder import Embedder
     from dgent.model.lens import Lens
     from dgent.store.offline.report import Degradation
+    from dgent.store.port.statement import BoundStatement, Params
     from dgent.system.progress import Progress
     from dgent.universe.focus import Focus
     from dgent.universe.storage import StorageProvider
@@ -320,17 +321,37 @@ class Universe:
         note: str | None = None,
         kind: Kind = "data",
         of_seq: int | None = None,
+        statements: tuple[BoundStatement, ...] = (),
     ) -> Committed:
-        """Do all ops or none: the one way to change anything."""
+        """Do all ops or none: the one way to change anything.
+
+        `statements` are those that `check_statement` returned, and are done or not with the ops.
+        """
         self._check()
         if self._undeclared:
             await self._ready()
-        done = await self.backend.commit(
-            Commit(ops, key, guard, self.author, note, kind, of_seq, self._room), self.contracts
-        )
+        commit = Commit(ops, key, guard, self.author, note, kind, of_seq, self._room, statements=statements)
+        done = await self.backend.commit(commit, self.contracts)
         if self._texts:
             self._count_texts(ops)
         return done
+
+    async def check_statement(self, query: str, params: Params | None = None) -> BoundStatement:
+        """Return a statement on the caller's own tables for a commit; Denied below partner trust.
+
+        Unsupported where records and tables are not in one database.
+        """
+        await self._ready()
+        if isinstance(self.backend, Gate):
+            _ = self.storage.relational  # raises Denied
+        check: Any = getattr(self.backend, "check_statement", None)
+        if check is None or "url" in self._life.storage.get("relational", {}):
+            raise Unsupported(
+                f"no statement can be part of a transaction of {self.backend.name}, which has no tables",
+                hint="sqlite and postgres can do it, where storage.relational.url is not set",
+            )
+        found: BoundStatement = await check(query, params)
+        return found
 
     def _count_texts(self, ops: Sequence[Op]) -> None:
         """Start to index texts when enough records were written."""

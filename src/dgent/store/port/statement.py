@@ -119,6 +119,25 @@ def get_value(params: Params, name: str) -> Any:
     return value
 
 
+class BoundStatement(NamedTuple):
+    """A statement with its parameters, checked: it runs inside a commit, after the records are written."""
+
+    statement: Statement
+    params: Params | None
+
+
+def check_attached(query: str, params: Params | None, dialect: Dialect) -> BoundStatement:
+    """Return a statement that a commit may run; raises QueryError unless it changes rows."""
+    statement = one(query, dialect)
+    if statement.first not in ("insert", "update", "delete", "replace", "with"):
+        raise QueryError(
+            f"{statement.first.upper()} cannot be part of a transaction of the universe",
+            hint="use INSERT, UPDATE or DELETE there, and storage.relational for the rest",
+            field="query",
+        )
+    return BoundStatement(statement, bind(statement, params))
+
+
 def is_plain(value: object) -> bool:
     """Return whether a value is one that every engine stores: text, a number, bytes, or nothing."""
     return type(value) in _PLAIN or type(value) is float

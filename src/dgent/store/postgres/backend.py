@@ -34,6 +34,7 @@ from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.port.relational import IRelationalStore
+from dgent.store.port.statement import BoundStatement, Params, check_attached
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
 from dgent.store.postgres import upgrade as upgrading
@@ -80,6 +81,7 @@ class PostgresBackend(KernelBackend):
         self._searches = RecentSearches()
         self._pool: Pool | None = None
         self._replica: Replica | None = None
+        self._runs_statements = False  # once the role for statements of callers is known to be there
         self._writer: GroupWriter | None = None
         self._listener: CommitListener | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -387,6 +389,18 @@ class PostgresBackend(KernelBackend):
     def upkeep(self) -> PostgresUpkeep:
         """The upkeep of this store."""
         return PostgresUpkeep(self)
+
+    async def check_statement(self, query: str, params: Params | None) -> BoundStatement:
+        """Return a statement on the caller's own tables that a commit may run; makes their role first."""
+        from dgent.store.postgres.relational import check_statement, prepare  # loads when it is used
+
+        universe = self.address.universe
+        bound = check_attached(query, params, "postgres")
+        check_statement(bound.statement, universe)
+        if not self._runs_statements:
+            await self._require_open().call(lambda connection: prepare(connection, universe))
+            self._runs_statements = True
+        return bound
 
     def relational(self) -> IRelationalStore:
         """Return the caller's own tables in this database; the caller closes them."""

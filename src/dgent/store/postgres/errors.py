@@ -6,6 +6,7 @@ import asyncpg
 
 from dgent.errors import (
     Busy,
+    Conflict,
     Denied,
     DgentError,
     NoBackendAvailable,
@@ -78,6 +79,8 @@ def translate(error: BaseException, place: str) -> DgentError:
         return Busy(f"another process held {place} too long")
     if state.startswith("53"):
         return StorageFull(f"{place}: {text}") if state == "53100" else Unavailable(f"{place}: {text}")
+    if state == "23503":  # only tables of callers refer to each other
+        return Conflict(text, hint="the row that it refers to is not there, or is still referred to")
     if state == "42501":
         return Denied(f"{place}: {text}", hint="grant the role what it needs; see the guide on Postgres")
     if is_gone(error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from dgent.errors import OutcomeUnknown, Unavailable
@@ -10,6 +11,7 @@ from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View, Written
 from dgent.store.engine.commit import Prepared
 from dgent.store.engine.fresh import MOST, FreshGroup, FreshKind
+from dgent.store.port.statement import BoundStatement
 
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 MAX_BYTES = 1 << 20  # of data that travels together
@@ -37,6 +39,15 @@ class Job:
         """Report an error to the tasks that still wait."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def due_statements(self) -> Sequence[BoundStatement]:
+        """Return the statements to run with it, once it is worked out; none if it is refused or repeated."""
+        return ()
+
+    @property
+    def has_statements(self) -> bool:
+        """Return whether statements may run with it."""
+        return False
 
     def settle(self, before: int, ahead: int, at: int | None) -> None:
         """Answer those who wait: seqs after `before` moved by `ahead`, the time is `at`, None if not sent."""
@@ -74,6 +85,16 @@ class CommitJob(Job):
         self.names += [op.id for op in prepared.commit.ops]
         if prepared.key is not None:
             self.names.append(prepared.key)
+
+    def due_statements(self) -> Sequence[BoundStatement]:
+        """Return the statements to run with it, once it is worked out; none if it is refused or repeated."""
+        done = self.failed is None and self.result is not None and not self.result.repeated
+        return self.prepared.commit.statements if done else ()
+
+    @property
+    def has_statements(self) -> bool:
+        """Return whether statements may run with it."""
+        return bool(self.prepared.commit.statements)
 
     def settle(self, before: int, ahead: int, at: int | None) -> None:
         """Answer with the result, or with its refusal."""

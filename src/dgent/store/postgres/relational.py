@@ -17,7 +17,7 @@ import asyncpg
 
 from dgent.errors import Busy, Closed, Conflict, Denied, DgentError, InputError, OutcomeUnknown, QueryError
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
-from dgent.store.port.statement import Dialect, Params, Statement, bind, one, split
+from dgent.store.port.statement import BoundStatement, Dialect, Params, Statement, bind, one, split
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import queue_up
@@ -130,6 +130,21 @@ SELECT current_user::text AS me,
     (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = $1 AND c.relname IN ('meta', 'clock')) = 2 AS taken
 """
+
+
+async def run_attached(
+    connection: asyncpg.Connection, statements: Sequence[BoundStatement], address: Address
+) -> None:
+    """Run statements of a commit in its transaction, as the role of callers until that ends."""
+    role = role_of(address.universe)
+    await connection.execute(f'SET LOCAL ROLE "{role}"; SET LOCAL search_path TO "{role}", public')
+    for statement, params in statements:
+        try:
+            await _execute(connection, statement, _values(statement, params))
+        except (*errors.FAILURES, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, errors.FAILURES) and errors.is_gone(error):
+                raise  # the writer finds out whether the commit happened
+            raise explain(error, address.place) from None
 
 
 def explain(error: BaseException, place: str) -> Exception:

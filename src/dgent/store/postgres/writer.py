@@ -26,6 +26,7 @@ from dgent.store.postgres.listen import NewestSeen
 from dgent.store.postgres.pool import ATTEMPTS, FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from dgent.store.postgres.proposal import Proposal
 from dgent.store.postgres.read import Catalogs
+from dgent.store.postgres.relational import run_attached
 from dgent.store.postgres.sql import Texts
 
 MANY = 1000
@@ -101,7 +102,7 @@ class Lane:
 
         The server then works on it while those tasks run that are about to submit more.
         """
-        if sum(job.records for job in group) > MANY:
+        if sum(job.records for job in group) > MANY or any(job.has_statements for job in group):
             return
         connection = self.pool.take_idle()
         if connection is not None:
@@ -124,10 +125,9 @@ class Lane:
     async def _settle_commits(self, group: list[CommitJob]) -> None:
         if self._begun is None:
             group = [job for job in group if not job.answer.done()]
-        if not group:
-            return
-        locked: list[CommitJob] = []
-        for guess in range(GUESSES):
+        locked = [job for job in group if job.has_statements]
+        group = [job for job in group if not job.has_statements]
+        for guess in range(GUESSES if group else 0):
             try:
                 await self._attempt(group, sure=guess > 0, locked=False)
                 break
@@ -270,9 +270,12 @@ class Lane:
                 if found is not None:
                     return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
-            if not self.proposal.changes:
+            statements = [each for job in group for each in job.due_statements()]
+            if not self.proposal.changes and not statements:
                 return None
             given = await self._send(connection, columns=False)
+            if statements:
+                await run_attached(connection, statements, self.pool.address)
         self.proposal.publish()
         return given
 

@@ -6,13 +6,17 @@ those of triggers, views, foreign keys and virtual tables. So no spelling of a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import apsw
 
-from dgent.errors import Denied
+from dgent.errors import Conflict, Denied, InputError, QueryError
 from dgent.store.port.relational import RESERVED
+from dgent.store.port.statement import BoundStatement, Params, is_plain
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.connection import translate
 
 _TABLE_WRITES = (apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE)
 _MAKES = {
@@ -125,6 +129,73 @@ class Authorizer:
         if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
             return _refuse("other files are not for this connection", "ATTACH and VACUUM are dgent's")
         return _refuse("this is not allowed in a statement", "use `transaction()` for transactions")
+
+
+def check_references(connection: apsw.Connection) -> None:
+    """Raise Denied if a table refers to one of dgent's: a foreign key could keep dgent from deleting rows."""
+    rows: Any = connection.execute(_REFERENCES).fetchall()
+    for name, table in rows:
+        if str(table).lower() in list_own_names():
+            raise _refuse(f"the table {name} refers to {table}, which belongs to dgent", "drop the reference")
+
+
+_REFERENCES = (
+    'SELECT m.name, f."table" FROM sqlite_schema m JOIN pragma_foreign_key_list(m.name) f'
+    " WHERE m.type = 'table'"
+)
+
+
+class AttachedStatements:
+    """Statements of callers on the connection that writes records, inside its transactions."""
+
+    def __init__(self, connection: apsw.Connection, place: str) -> None:
+        check_references(connection)
+        self._connection, self._place = connection, place
+        self._authorizer = Authorizer(list_own_names(), False)
+        self._authorizer.passes = True
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.authorizer = self._authorizer
+
+    def run(self, statements: Sequence[BoundStatement]) -> None:
+        """Run statements; raises what is wrong with one, and the transaction is then undone."""
+        authorizer = self._authorizer
+        authorizer.refusal, authorizer.passes = None, False
+        try:
+            for statement, params in statements:
+                # Not from the cache: one of dgent's own with the same text was not judged.
+                self._connection.execute(statement.sql, params, can_cache=False).fetchall()
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise explain_value(error, params) from None
+        except apsw.Error as error:
+            raise explain(error, authorizer.refusal, self._place) from error
+        finally:
+            authorizer.passes = True
+
+
+def explain(error: apsw.Error, refusal: Denied | None, place: str) -> Exception:
+    """Return the error to raise for one of SQLite's; those that mean "try elsewhere" stay as they are."""
+    if isinstance(error, apsw.InterruptError | apsw.BusyError):
+        return error
+    if isinstance(error, apsw.AuthError | apsw.SQLError) and refusal is not None:
+        return refusal
+    if isinstance(error, apsw.ConstraintError):
+        return Conflict(str(error), hint="another row has it, or a rule of the table forbids it")
+    if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
+        return QueryError(str(error), field="query")
+    return translate(error, place)
+
+
+def explain_value(error: Exception, params: Params | None) -> InputError:
+    """Return the error for a parameter that SQLite cannot store."""
+    for name, value in (params or {}).items():
+        if not is_plain(value):
+            kind = type(value).__name__
+            return InputError(
+                f"the parameter {name!r} is a {kind}, which SQLite cannot store",
+                hint="give text, a number, bytes or None",
+                field=name,
+            )
+    return InputError(f"a parameter cannot be stored: {error}", hint="integers have 64 bits", field="params")
 
 
 def _refuse(message: str, hint: str = "") -> Denied:

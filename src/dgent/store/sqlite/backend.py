@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 import msgspec
 
-from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError
+from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Commit, Committed, Page, View
@@ -22,6 +22,7 @@ from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.fresh import MOST, FreshGroup, FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.read import Planned, look_up_all
+from dgent.store.port.statement import check_attached
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
@@ -32,6 +33,7 @@ from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
     from dgent.store.port.relational import IRelationalStore
+    from dgent.store.port.statement import BoundStatement, Params
     from dgent.store.upkeep import Upkeep
 
 R = TypeVar("R")
@@ -332,6 +334,12 @@ class SQLiteBackend(EmbeddedBackend):
         from dgent.store.sqlite.upkeep import SQLiteUpkeep  # loads when it is used
 
         return SQLiteUpkeep(self)
+
+    async def check_statement(self, query: str, params: Params | None) -> BoundStatement:
+        """Return a statement on the caller's own tables that a commit may run."""
+        if self.name != "sqlite":  # tables in the cache of another engine would not last
+            raise Unsupported(f"{self.name} has no tables", hint="sqlite and postgres have")
+        return check_attached(query, params, "sqlite")
 
     def relational(self) -> IRelationalStore:
         """Return the caller's own tables in this file; the caller closes them."""

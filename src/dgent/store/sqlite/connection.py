@@ -15,6 +15,7 @@ from dgent import clock
 from dgent.errors import (
     Busy,
     Closed,
+    Conflict,
     Corrupt,
     DgentError,
     InputError,
@@ -210,6 +211,8 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
         return Unavailable(f"the disk failed: {place}: {reason}")
     if isinstance(error, apsw.ConnectionClosedError | apsw.ForkingViolationError):
         return Closed(f"{place} was closed")
+    if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in text:  # only tables of callers have some
+        return Conflict(str(error), hint="the row that it refers to is not there, or is still referred to")
     if isinstance(error, apsw.TooBigError):
         return InputError("the record is too large")
     return StorageError(text)

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 import apsw
 
-from dgent.errors import Closed, Conflict, Corrupt, Denied, InputError, NoBackendAvailable, QueryError
+from dgent.errors import Closed, Conflict, Corrupt, Denied, NoBackendAvailable
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
-from dgent.store.port.statement import Dialect, Params, Statement, bind, is_plain, one, split
+from dgent.store.port.statement import Dialect, Params, Statement, bind, one, split
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
-from dgent.store.sqlite.authorizer import Authorizer, list_own_names
+from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value, list_own_names
 from dgent.store.sqlite.connection import Patience, connect, translate, use_wal
 
 R = TypeVar("R")
@@ -114,7 +114,7 @@ class SQLConnection:
         try:
             return self.connection.execute(statement.sql, params)
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise _explain_value(error, params) from None
+            raise explain_value(error, params) from None
 
     def run(self, statement: Statement, params: Params | None) -> int:
         """Run a statement and return how many rows it changed."""
@@ -137,6 +137,7 @@ class SQLConnection:
                 try:
                     storage.check_harmless(self.connection, self.place)
                     storage.check_tables(self.connection, self.place)
+                    check_references(self.connection)
                 except Corrupt as error:
                     raise Denied(
                         f"{error.message}, so it was not made",
@@ -174,28 +175,8 @@ class SQLConnection:
             self._own("ROLLBACK")
 
     def explain(self, error: apsw.Error) -> Exception:
-        """Return the error to raise for one of SQLite's; those that mean "try elsewhere" stay as they are."""
-        if isinstance(error, apsw.InterruptError | apsw.BusyError):
-            return error
-        if isinstance(error, apsw.AuthError | apsw.SQLError) and self.authorizer.refusal is not None:
-            return self.authorizer.refusal
-        if isinstance(error, apsw.ConstraintError):
-            return Conflict(str(error), hint="another row has it, or a rule of the table forbids it")
-        if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
-            return QueryError(str(error), field="query")
-        return translate(error, self.place)
-
-
-def _explain_value(error: Exception, params: Params | None) -> InputError:
-    for name, value in (params or {}).items():
-        if not is_plain(value):
-            kind = type(value).__name__
-            return InputError(
-                f"the parameter {name!r} is a {kind}, which SQLite cannot store",
-                hint="give text, a number, bytes or None",
-                field=name,
-            )
-    return InputError(f"a parameter cannot be stored: {error}", hint="integers have 64 bits", field="params")
+        """Return the error to raise for one of SQLite's."""
+        return explain(error, self.authorizer.refusal, self.place)
 
 
 # -- the store ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.fresh import FreshGroup
 from dgent.store.engine.kernel import Wrap, Writing
+from dgent.store.sqlite.authorizer import AttachedStatements
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
 from dgent.store.sqlite.kernel import SQLiteKernel
@@ -111,6 +112,7 @@ class WriterThread:
         self.pace_s = LOOP_BUDGET_S  # how long commits take lately
         self._jobs: queue.SimpleQueue[Sequence[WriteJob] | None] = queue.SimpleQueue()
         self._left: deque[WriteJob] = deque()  # what the thread took over and has not begun
+        self._attached: AttachedStatements | None = None  # once a commit had statements
         self._closed = False
         self._failure: BaseException | None = None  # what went wrong on the thread while nobody waited
         self._checkpointer = Checkpointer(lambda: connect(path, durability, wait=False), self.lock)
@@ -277,6 +279,9 @@ class WriterThread:
         """Run jobs in one transaction; a refused one fails alone, any other error undoes all."""
         kernel = self.kernel
         started = perf_counter()
+        for job in jobs:
+            if self._attached is None and job.prepared is not None and job.prepared.commit.statements:
+                self._attached = AttachedStatements(self.connection, self.path)
         try:
             kernel.begin()
             if len(jobs) == 1 or not self._put_together(jobs):
@@ -291,7 +296,9 @@ class WriterThread:
 
     def _put_together(self, jobs: Sequence[WriteJob]) -> bool:
         """Run commits that only add records at once; False to run each by itself."""
-        group = [job.prepared for job in jobs if job.prepared is not None]
+        group = [
+            job.prepared for job in jobs if job.prepared is not None and not job.prepared.commit.statements
+        ]
         done = self.ledger.put_together(group) if len(group) == len(jobs) else None
         for job, result in zip(jobs, done or (), strict=False):
             job.result, job.error = result, None
@@ -304,6 +311,9 @@ class WriterThread:
             if job.prepared is not None:
                 assert job.view is not None
                 job.result = self.ledger.commit(job.prepared, job.view)
+                if job.prepared.commit.statements and not job.result.repeated:
+                    assert self._attached is not None
+                    self._attached.run(job.prepared.commit.statements)
             else:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
