@@ -32,6 +32,7 @@ from bench.reads import gets, scans
 from bench.search import search
 from bench.stores import Stores
 from bench.studio import studio
+from bench.telemetry import telemetry
 from bench.vectors import vectors
 
 # In this order: `growth` writes into the stores that the others only read.
@@ -56,6 +57,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "http": http,
     "studio": studio,
     "vectors": vectors,
+    "telemetry": telemetry,
     "calls": count_calls,
     "footprint": footprint,
     "disk": disk,

@@ -13,6 +13,8 @@ import pytest
 import dgent
 from dgent.blocks import Block, Library
 from dgent.cupboard import Cupboard
+from dgent.store.port.telemetry import TelemetryEvent
+from dgent.store.registry import telemetry_for
 from tests.studio.browser import Watched
 from tests.studio.conftest import Shown
 from tests.studio.served import dgent as command
@@ -73,6 +75,24 @@ def test_every_page_opens_at_every_width(shown: Shown) -> None:
             assert not shown.watched.is_wider_than_the_window(), (path, width)
             assert page.locator("main .failure").count() == 0, path
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_the_overview_shows_tokens_of_agents(shown: Shown) -> None:
+    """As bars by day and a line for each agent; a store without telemetry shows neither."""
+    page = shown.watched.open("overview")
+    assert page.locator("text=Tokens of the last").count() == 0
+    store = telemetry_for(f"{shown.url}.telemetry.db")
+    call = {"gen_ai.request.model": "m1", "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.cost": 0.25}
+    event = TelemetryEvent("span", data=call, agent="<b>scout</b>", id="only")
+    try:
+        run(lambda: store.append([event]))
+        page.reload()
+        page.locator("text=Tokens of the last 14 days").wait_for()
+        assert "1,200 tokens, 0.25 in all" in page.locator("main").inner_text()
+        assert page.locator("main b", has_text="scout").count() == 0
+    finally:
+        run(lambda: store.prune(0))
+        run(store.close)
 
 
 def test_the_keyboard_is_enough(shown: Shown) -> None:

@@ -19,7 +19,8 @@ export async function show({ signal, at, live, refresh }) {
     return [heading("Overview", where(status)), at !== null ? empty("Nothing was stored yet.", "") : empty("Nothing is stored yet.", "Let an agent remember something, and it appears here at once:", "dgent remember \"Use SQLite for the store\" --tag decision")];
   }
   // These come when they come: a commit may be large, and so may a store. Until then, what was seen last.
-  const last = h("div", null, recent && at === null && latest(recent)), state = h("div"), found = h("div");
+  const last = h("div", null, recent && at === null && latest(recent)), state = h("div"), found = h("div"), used = h("div");
+  if (at === null) into(used, async () => usageCard(await call("telemetry.usage", { since: `${DAYS}d`, by: ["day", "agent"] }, { signal })));
   into(last, async () => {
     const { items } = await call("data.log", { limit: 5, records: 1, before: at === null ? null : at + 1 }, { signal });
     if (at === null) recent = items;
@@ -43,6 +44,7 @@ export async function show({ signal, at, live, refresh }) {
       card("Ready work", readyList(ready)),
       card("Agents", agentList(agents.items)),
       card("Latest", last)),
+    used,
   ];
 }
 
@@ -75,7 +77,27 @@ function figure(value, noun, to) {
   return to ? h("a", { class: "figure", href: to }, kids) : h("div", { class: "figure" }, kids);
 }
 
-export function chart(days) {
+// Calls of models and tools: the tokens of each day as bars, and what each agent used.
+function usageCard({ items, total }) {
+  if (!items.length) return null;
+  const tokens = (each) => each.input_tokens + each.output_tokens;
+  const byDay = new Map(), byAgent = new Map();
+  for (const each of items) {
+    byDay.set(each.day, (byDay.get(each.day) ?? 0) + tokens(each));
+    const sum = byAgent.get(each.agent) ?? { calls: 0, tokens: 0, cost: 0 };
+    byAgent.set(each.agent, { calls: sum.calls + each.calls, tokens: sum.tokens + tokens(each), cost: sum.cost + each.cost });
+  }
+  const days = Array.from({ length: DAYS }, (_, place) => {
+    const at = new Date(Date.now() - (DAYS - 1 - place) * 86_400_000).toISOString().slice(0, 10);
+    return { at, commits: byDay.get(at) ?? 0 };
+  });
+  const used = ({ calls, tokens, cost }) => `${plural(calls, "call")}, ${plural(tokens, "token")}${cost ? `, ${cost.toFixed(2)} in all` : ""}`;
+  return card(`Tokens of the last ${DAYS} days`, chart(days, "token"), h("ul", { class: "list" },
+    [...byAgent].map(([name, sum]) => h("li", null, name === null ? h("span", { class: "muted" }, "no agent") : agent(name), h("span", { class: "muted small" }, " ", used(sum)))),
+    byAgent.size > 1 && h("li", { class: "muted small" }, "all: ", used({ calls: total.calls, tokens: tokens(total), cost: total.cost }))));
+}
+
+export function chart(days, noun = "commit") {
   const width = 560, height = 132, base = 108, gap = 6;
   const most = Math.max(1, ...days.map((each) => each.commits));
   const wide = (width - gap * (days.length - 1)) / days.length;
@@ -85,13 +107,13 @@ export function chart(days) {
     const tall = each.commits ? Math.max(3, (each.commits / most) * (base - 20)) : 1;
     const x = place * (wide + gap);
     return s("g", null,
-      s("title", null, `${name(each.at)}: ${plural(each.commits, "commit")}`),
+      s("title", null, `${name(each.at)}: ${plural(each.commits, noun)}`),
       s("rect", { x, y: 0, width: wide, height: base, class: "hit" }),
       s("rect", { x, y: base - tall, width: wide, height: tall, rx: 3, class: each.commits ? "bar" : "bar none" }),
       each.commits === most ? s("text", { x: x + wide / 2, y: base - tall - 6, "text-anchor": "middle" }, count(each.commits)) : null,
       place % 3 === (days.length - 1) % 3 ? s("text", { x: x + wide / 2, y: height - 6, "text-anchor": "middle" }, name(each.at)) : null);
   });
-  const label = `${plural(total, "commit")} in ${days.length} days`;
+  const label = `${plural(total, noun)} in ${days.length} days`;
   return h("figure", { class: "chart" }, s("svg", { viewBox: `-12 0 ${width + 24} ${height}`, role: "img", "aria-label": label }, bars));
 }
 
