@@ -49,4 +49,5 @@ async def inspect_telemetry(universe: Universe, deep: bool) -> list[Finding]:
     if wrong:
         return [Finding("problem", "telemetry", message, hint) for message in wrong]
     stats = await found.stats()
-    return [Finding("ok", "telemetry", f"{stats.events:,} events in {stats.size_bytes:,} bytes")]
+    noun = "event" if stats.events == 1 else "events"
+    return [Finding("ok", "telemetry", f"{stats.events:,} {noun} in {stats.size_bytes:,} bytes")]
