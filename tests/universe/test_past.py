@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +24,10 @@ AGENTS = ("scout", "critic")
 SCOUT = Caller("here", "scout", "partner")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def u(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Universe]:
-    """A store in memory, and one in a file."""
-    place = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'a.db'}"
-    async with dgent.open(place, author="ann", durability="relaxed") as opened:
+@pytest.fixture
+async def u(url: str) -> AsyncIterator[Universe]:
+    """A store of each engine."""
+    async with dgent.open(url, author="ann") as opened:
         yield opened
 
 
