@@ -7,12 +7,14 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import apsw
 import pytest
 
 import dgent
 from dgent.errors import Closed
+from dgent.store.port.telemetry import TelemetryEvent
 from dgent.store.sqlite import shared
 
 
@@ -122,6 +124,31 @@ def _finalize() -> None:
 
     ctypes.pythonapi.Py_FinalizeEx()
     os._exit(0)
+
+
+def fork_after_close(path: str) -> None:
+    asyncio.run(_after_close(path))
+
+
+async def _after_close(path: str) -> None:
+    """Fork while handles that were closed are still held: the child has nothing left to close."""
+    complaints: list[Any] = []
+    sys.unraisablehook = complaints.append
+    async with dgent.open(f"sqlite:///{path}") as u:
+        await u.put(dgent.Datum(id="a"))
+        await u.storage.telemetry.append([TelemetryEvent("span")])
+        await u.storage.relational.execute("CREATE TABLE mine (n INTEGER)")
+        held = list(shared._every)  # as long as somebody holds them, a fork looks at them
+
+    async def child() -> None:
+        assert not complaints, complaints
+        async with dgent.open(f"sqlite:///{path}") as mine:
+            await mine.put(dgent.Datum(id="child"))
+
+    forked(child)()
+    assert len(held) == 3
+    async with dgent.open(f"sqlite:///{path}") as u:
+        assert await u.count() == 2
 
 
 def fork_mid_write(path: str) -> None:

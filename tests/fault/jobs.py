@@ -24,6 +24,7 @@ from dgent.store.sqlite.backend import SQLiteBackend
 from dgent.store.upgrade import Step
 from dgent.universe.universe import open as open_universe  # here, so that no worker spends its life importing
 from tests.fault.forking import (  # noqa: F401 - jobs too
+    fork_after_close,
     fork_anew,
     fork_exit,
     fork_inherited,

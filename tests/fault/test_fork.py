@@ -18,6 +18,7 @@ JOBS = [
     "fork_inherited",  # the child's inherited handle says Closed; closing it there changes nothing
     "fork_anew",  # the child opens the file itself; what it is told stands, also after the parent closed
     "fork_exit",  # the child ends normally, with all its finalizers; the parent never notices
+    "fork_after_close",  # closed handles that are still held do not stop the child
     "fork_mid_write",  # forked with writes waiting: the parent's happen once, the child's are Closed
     "fork_storm",  # 60 forks under load from every thread; children open, write and read
     "fork_while_opening",  # the same while a file is being opened

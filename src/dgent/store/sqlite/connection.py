@@ -216,3 +216,10 @@ def translate(error: apsw.Error | UnicodeDecodeError, place: str, number: int = 
     if isinstance(error, apsw.TooBigError):
         return InputError("the record is too large")
     return StorageError(text)
+
+
+def close_inherited(connection: apsw.Connection) -> None:
+    """Close a connection in a forked child, without checkpointing the log of the parent, who goes on."""
+    with suppress(apsw.ConnectionClosedError):  # closed before the fork, and not yet thrown away
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.close(True)

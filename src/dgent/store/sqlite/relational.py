@@ -25,7 +25,7 @@ from dgent.store.port.statement import Dialect, Params, Statement, bind, one, sp
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value, list_own_names
-from dgent.store.sqlite.connection import Patience, connect, translate, use_wal
+from dgent.store.sqlite.connection import Patience, close_inherited, connect, translate, use_wal
 
 R = TypeVar("R")
 
@@ -451,8 +451,7 @@ class SQLiteRelational(IRelationalStore):
     def close_inherited(self) -> None:
         """Close inherited connections in a forked child, without a checkpoint of the parent's log."""
         for each in self._every:
-            each.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            each.connection.close(True)
+            close_inherited(each.connection)
 
 
 class SQLTransaction:

@@ -179,8 +179,7 @@ class Shared:
     def close_inherited(self) -> None:
         """Close inherited connections in a forked child, without checkpointing the parent's log."""
         for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.close(True)
+            waiting.close_inherited(connection)
 
 
 def _on_a_loop() -> bool:

@@ -28,7 +28,7 @@ from dgent.store.port.telemetry import (
 )
 from dgent.store.port.telemetry_sql import SQLTelemetry, TelemetrySQL
 from dgent.store.sqlite import connection as waiting
-from dgent.store.sqlite.connection import connect, reserve_index, translate, use_wal
+from dgent.store.sqlite.connection import close_inherited, connect, reserve_index, translate, use_wal
 from dgent.store.sqlite.shared import refuse_unsafe, watch_forks
 
 R = TypeVar("R")
@@ -244,8 +244,7 @@ class _File:
         """Close inherited connections in a forked child, without checkpointing the parent's log."""
         for thread in self._threads:
             if thread.connection is not None:
-                thread.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                thread.connection.close(True)
+                close_inherited(thread.connection)
 
 
 class _Thread:
