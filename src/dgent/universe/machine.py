@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import monotonic
@@ -252,7 +253,7 @@ def obey(port: P, machine: StorageMachine) -> P:
         if name.startswith("_") or name in ("close", "reopen"):
             continue
         op = StorageOp.READ if name in READS else StorageOp.WRITE
-        if asyncio.iscoroutinefunction(member):
+        if inspect.iscoroutinefunction(member):
             setattr(port, name, _guard(getattr(port, name), machine, op))
         elif name == "transaction":
             setattr(port, name, _guard_block(getattr(port, name), machine))
