@@ -16,6 +16,7 @@ import dgent
 from dgent.errors import Busy, Corrupt, Unavailable
 from dgent.model.polynomial import Phase, StorageOp, StorageState
 from dgent.store.port.telemetry import TelemetryEvent
+from dgent.universe import machine as machine_module
 from dgent.universe.machine import machine_of
 
 MIGRATE = """
@@ -126,6 +127,26 @@ async def test_a_migration_of_another_process_excludes_the_rest(store_path: Path
                 await asyncio.to_thread(other.communicate, b"\n")
             await u.storage.relational.execute("INSERT INTO t VALUES (1)")
         assert await u.storage.relational.fetch_one("SELECT count(*) AS n FROM t") == {"n": 2}
+
+
+async def test_a_migration_of_another_program_on_a_server(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by a lock of the server, which ends with the connection that holds it."""
+    from tests.postgres.lease import url_for
+
+    monkeypatch.setattr(machine_module, "LOOK_SERVER_S", 0.0)
+    url = url_for(store_path)
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        assert await u.storage.telemetry.count() == 0
+        async with machine_of(other).migrating():
+            with pytest.raises(Busy, match="is migrating") as refused:
+                await u.storage.telemetry.count()
+            assert refused.value.retryable
+            with pytest.raises(Busy, match="is migrating"):
+                await u.storage.run_migrations()
+        assert await u.storage.telemetry.count() == 0
+        assert await u.storage.run_migrations() == []
 
 
 async def test_an_error_of_the_disk_leads_to_a_recovery(store_path: Path, disk: type[_Disk]) -> None:

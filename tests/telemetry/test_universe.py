@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 import dgent
 from dgent.config import settings as config
-from dgent.errors import Denied
-from dgent.store.port.telemetry import Retention, TelemetryEvent
+from dgent.errors import Closed, Denied
+from dgent.store.port.telemetry import ITelemetryStore, Retention, TelemetryEvent
+from dgent.store.registry import telemetry_for
 from dgent.universe.gate import Principal
 from dgent.universe.telemetry import retention_of, telemetry_for_caller, telemetry_of
 
@@ -80,3 +85,50 @@ async def test_an_agent_reads_its_own_events_only() -> None:
         store, own = telemetry_for_caller(eve)
         assert own == "eve"
         assert [event.agent for event in await store.query(agent=own)] == ["eve"]
+
+
+async def test_nothing_is_opened_after_the_universe_is_closed(store_path: Path) -> None:
+    """A closed universe makes no file, and leaves no thread behind."""
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}") as u:
+        await telemetry_of(u).append([TelemetryEvent("tick")])
+        used = telemetry_of(u)
+    assert not [each for each in threading.enumerate() if "telemetry" in each.name]
+    with pytest.raises(Closed):
+        await used.count()
+    async with dgent.open("memory:") as other:
+        pass
+    with pytest.raises(Closed):
+        telemetry_of(other)
+
+
+async def test_a_forked_child_must_open_it_again(store_path: Path) -> None:
+    """The handle it inherited is refused; one of its own works beside that of its parent."""
+    url = f"sqlite:///{store_path / 'events.db'}"
+    store = telemetry_for(url)
+    await store.append([TelemetryEvent("parent")])
+    child = await asyncio.to_thread(_fork, store, url)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert await store.append([TelemetryEvent("parent")]) == 1
+    assert (await store.count("parent"), await store.count("child")) == (2, 1)
+    await store.close()
+
+
+def _fork(store: ITelemetryStore, url: str) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        with contextlib.suppress(Closed):
+            asyncio.run(store.count())  # type: ignore[arg-type]
+            os._exit(2)
+
+        async def own() -> None:
+            mine = telemetry_for(url)
+            assert await mine.append([TelemetryEvent("child")]) == 1
+            await mine.close()
+
+        asyncio.run(own())
+        code = 7
+    finally:
+        os._exit(code)

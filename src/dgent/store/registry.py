@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dgent.config.places import DATABASE, TELEMETRY
 from dgent.config.secret import mask
 from dgent.errors import InputError, NoBackendAvailable, Unavailable, Unsupported
 from dgent.store.backend import Backend
@@ -170,6 +169,8 @@ def telemetry_beside(backend: Backend, retention: Retention | None = None) -> IT
 
     It opens when it is first used.
     """
+    from dgent.config.places import DATABASE, TELEMETRY  # loads when it is used
+
     reached: Any = getattr(backend, "reachable_store", backend)
     if reached.name == "postgres":
         made = import_module("dgent.store.postgres.telemetry").PostgresTelemetry(reached.address, retention)

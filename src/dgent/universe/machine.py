@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import monotonic
@@ -49,7 +50,7 @@ READS = frozenset(
 
 
 _INDEX = {op: place for place, op in enumerate(StorageOp)}
-LOOK_S = 0.01  # so often a call looks whether another process migrates the store
+LOOK_S, LOOK_SERVER_S = 0.01, 1.0  # so often a call looks whether another process migrates the store
 
 
 class _Node:
@@ -105,7 +106,7 @@ class StorageMachine:
         """Return the position, what runs, and the reason of a recovery."""
         state, down = self.state, self._universe.degraded
         reason = self._error.message if self._error is not None else "" if down is None else down.reason
-        pid = find_migration(self._backend) if state.phase is Phase.IDLE else None
+        pid = find_migration(self._store) if state.phase is Phase.IDLE else None
         if pid is not None:
             return StorageReport(Phase.MIGRATING.value, reason=make_migrating_error(pid).message)
         return StorageReport(str(state), state.reads, state.writes, reason if state.recovering else "")
@@ -113,6 +114,11 @@ class StorageMachine:
     @property
     def _backend(self) -> Any:
         return self._universe.backend
+
+    @property
+    def _store(self) -> Any:
+        """The store itself, where it is behind an outbox; raises Unavailable while it cannot be reached."""
+        return getattr(self._backend, "reachable_store", self._backend)
 
     def _step(self, op: StorageOp) -> None:
         after, _ = STORAGE_POLYNOMIAL.invoke(self._at.state, op)
@@ -143,10 +149,18 @@ class StorageMachine:
             await self.recover()
         if op not in STORAGE_POLYNOMIAL.directions(self.state):
             self._refuse()
-        if op is not StorageOp.MIGRATE and (pid := find_migration(self._backend)) is not None:
-            raise make_migrating_error(pid)
-        self._look_at = monotonic() + LOOK_S
+        if op is not StorageOp.MIGRATE and monotonic() >= self._look_at:
+            await self._look()
         self._step(op)
+
+    async def _look(self) -> None:
+        """Raise Busy while another process migrates the store; a server is asked less often than a disk."""
+        store = self._store
+        on_server = hasattr(store, "find_migration")
+        pid = await store.find_migration() if on_server else find_migration(store)
+        if pid is not None:
+            raise make_migrating_error(pid)
+        self._look_at = monotonic() + (LOOK_SERVER_S if on_server else LOOK_S)
 
     async def end(self, op: StorageOp, error: BaseException | None = None) -> None:
         """End an operation; an error of the store itself leads to a recovery, by the last that ends."""
@@ -189,8 +203,13 @@ class StorageMachine:
     async def migrating(self) -> AsyncIterator[None]:
         """Exclude every other operation, of this process and of others, while something is migrated."""
         async with self.running(StorageOp.MIGRATE):
-            with mark_migration(self._backend):
-                yield
+            store = self._store
+            if hasattr(store, "mark_migration"):
+                async with store.mark_migration():
+                    yield
+            else:
+                with mark_migration(store):
+                    yield
 
     # -- recovery -------------------------------------------------------------------------
 
@@ -252,7 +271,7 @@ def obey(port: P, machine: StorageMachine) -> P:
         if name.startswith("_") or name in ("close", "reopen"):
             continue
         op = StorageOp.READ if name in READS else StorageOp.WRITE
-        if asyncio.iscoroutinefunction(member):
+        if inspect.iscoroutinefunction(member):
             setattr(port, name, _guard(getattr(port, name), machine, op))
         elif name == "transaction":
             setattr(port, name, _guard_block(getattr(port, name), machine))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgent.errors import Denied, Unsupported
+from dgent.errors import Closed, Denied, Unsupported
 from dgent.store.backend import Backend
 from dgent.store.port.telemetry import ITelemetryStore, Retention
 from dgent.store.registry import OpenState, telemetry_beside, telemetry_for
@@ -40,6 +40,8 @@ def telemetry_for_caller(universe: Universe) -> tuple[ITelemetryStore, str | Non
 
 def _open(life: OpenState, backend: Backend) -> ITelemetryStore:
     if life.telemetry is None:
+        if life.closed:
+            raise Closed("this universe is closed", hint="open it again: `async with dgent.open(...) as u`")
         chosen = life.storage.get("telemetry", {})
         url, retention = chosen.get("url"), retention_of(chosen)
         life.telemetry = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
@@ -33,6 +34,7 @@ from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
+from dgent.store.migration import make_migrating_error
 from dgent.store.port.relational import IRelationalStore
 from dgent.store.port.statement import BoundStatement, Params, check_attached
 from dgent.store.postgres import errors
@@ -51,6 +53,14 @@ from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system.progress import Progress
 
 R = TypeVar("R")
+
+_MIGRATION = """
+SELECT l.pid FROM pg_locks l, unnest($1::text[]) AS k(name)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND l.classid::bigint = (hashtextextended(k.name, 0) >> 32) & 4294967295
+AND l.objid::bigint = hashtextextended(k.name, 0) & 4294967295 LIMIT 1
+"""
 
 SHORT = 1000  # a page of more rows is read in parts
 
@@ -376,6 +386,29 @@ class PostgresBackend(KernelBackend):
         self._require_open()
         assert self._listener is not None
         return await self._listener.wait(since, timeout_s)
+
+    # -- migrations -----------------------------------------------------------------------
+
+    async def find_migration(self) -> int | None:
+        """Return the server's process for a program that migrates or upgrades this universe; None if none."""
+        keys = [f"dgent.{self.address.universe}", f"dgent.migrating.{self.address.universe}"]
+        pid: int | None = await self._require_open().call(
+            lambda connection: connection.fetchval(_MIGRATION, keys), quick=True
+        )
+        return pid
+
+    @asynccontextmanager
+    async def mark_migration(self) -> AsyncIterator[None]:
+        """Tell other programs that this universe is migrated; Busy when another one does that."""
+        connection = await self._require_open().connect()
+        try:
+            async with connection.transaction():
+                sql = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
+                if not await connection.fetchval(sql, f"dgent.migrating.{self.address.universe}"):
+                    raise make_migrating_error(await self.find_migration())
+                yield
+        finally:
+            connection.terminate()
 
     # -- upkeep ---------------------------------------------------------------------------
 
