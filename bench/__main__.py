@@ -29,6 +29,7 @@ from bench.postgres import postgres
 from bench.processes import processes
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
+from bench.relational import relational
 from bench.search import search
 from bench.stores import Stores
 from bench.studio import studio
@@ -51,6 +52,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "blocks": blocks,
     "flow": flow,
     "blob": blob,
+    "relational": relational,
     "search": search,
     "locomo": locomo,
     "mcp": mcp,

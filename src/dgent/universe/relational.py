@@ -24,22 +24,22 @@ class _Runner:
 
     def __init__(self, universe: Universe, make: Make) -> None:
         self._universe, self._make = universe, make
-        self._store: IRelationalStore | None = None
+        self.store: IRelationalStore | None = None
         self._views: Views | None = None
-        self._plain: set[str] = set()
+        self.plain: set[str] = set()
         self._closed = False
 
     def open(self) -> IRelationalStore:
         """Return the engine's store, made when it is first used."""
         if self._closed:
             raise Closed("these tables are closed", hint="open the universe again")
-        if self._store is None:
-            self._store = self._make()
-        return self._store
+        if self.store is None:
+            self.store = self._make()
+        return self.store
 
     def is_plain(self, query: str) -> bool:
         """Return whether a query names no records of rooms."""
-        if query in self._plain:
+        if query in self.plain:
             return True
         store = self.open()
         if self._views is None:
@@ -48,9 +48,9 @@ class _Runner:
             self._views = Views(self._universe, store.dialect)
         if self._views.find_names(split(query, store.dialect)):
             return False
-        if len(self._plain) >= KEPT:
-            self._plain.clear()
-        self._plain.add(query)
+        if len(self.plain) >= KEPT:
+            self.plain.clear()
+        self.plain.add(query)
         return True
 
     async def write(self, query: str, rows: Sequence[Params], runner: SQLRunner, inside: bool) -> int:
@@ -97,8 +97,8 @@ class _Runner:
 
     async def reopen(self) -> None:
         """Let go of the engine's store; the next statement makes another one."""
-        store, self._store = self._store, None
-        self._plain.clear()
+        store, self.store = self.store, None
+        self.plain.clear()
         if store is not None:
             await store.close()
 
@@ -155,8 +155,11 @@ class RelationalStore:
     async def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several in one transaction, and return how many rows the last one changed."""
         tables = self._tables
+        store = tables.store
+        if store is not None and query in tables.plain:  # the usual case, without another call
+            return await store.execute(query, params)
         if tables.is_plain(query):
-            return await (tables._store or tables.open()).execute(query, params)
+            return await tables.open().execute(query, params)
         self._check_writes()
         return await tables.write(query, [params or {}], tables.open(), False)
 
@@ -176,16 +179,22 @@ class RelationalStore:
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
         tables = self._tables
+        store = tables.store
+        if store is not None and query in tables.plain:
+            return await store.fetch_all(query, params)
         if not tables.is_plain(query):
             query, params = await tables.attach(query, params)
-        return await (tables._store or tables.open()).fetch_all(query, params)
+        return await tables.open().fetch_all(query, params)
 
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
         tables = self._tables
+        store = tables.store
+        if store is not None and query in tables.plain:
+            return await store.fetch_one(query, params)
         if not tables.is_plain(query):
             query, params = await tables.attach(query, params)
-        return await (tables._store or tables.open()).fetch_one(query, params)
+        return await tables.open().fetch_one(query, params)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[RelationalTransaction]:

@@ -261,16 +261,22 @@ class PostgresRelational(IRelationalStore):
             async with self.transaction() as tx:
                 assert isinstance(tx, SQLTransaction)
                 return await tx.run(work)
-        if not statement.writes:
-            return await self._pool.call(lambda connection: self._explained(work, connection))
-        connection = self._pool.take_idle() or await self._take()
+        connection = self._pool.take_idle()
+        if connection is None:
+            if not statement.writes:
+                return await self._pool.call(lambda connection: self._explained(work, connection))
+            connection = await self._take()
         try:
             answer = await work(connection)
         except asyncpg.PostgresError as error:
             self._give_back(connection, error)
+            if errors.is_gone(error) and not statement.writes:
+                return await self._pool.call(lambda connection: self._explained(work, connection))
             raise explain(error, self._address.place) from None
         except BaseException as error:
             self._pool.drop(connection)
+            if isinstance(error, errors.FAILURES) and errors.is_gone(error) and not statement.writes:
+                return await self._pool.call(lambda connection: self._explained(work, connection))
             raise self._explain_loss(error) from None
         self._pool.give(connection)
         return answer

@@ -345,7 +345,7 @@ class SQLiteBackend(EmbeddedBackend):
         """Return the caller's own tables in this file; the caller closes them."""
         from dgent.store.sqlite.relational import SQLiteRelational  # loads when it is used
 
-        return SQLiteRelational(self.path, self.durability, grown=self._require_open().writer.grown)
+        return SQLiteRelational(self.path, self.durability, grown=self._require_open().writer.checkpoint_soon)
 
     # -- parts of `stats` -------------------------------------------------------------------
 

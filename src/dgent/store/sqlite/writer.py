@@ -121,12 +121,12 @@ class WriterThread:
         self._thread.start()
 
     def _grown(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        self.grown(pages)
+        self._checkpointer.grown(pages)
         return 0
 
-    def grown(self, pages: int) -> None:
-        """Record the length of the log after a commit, also one of another connection."""
-        self._checkpointer.grown(pages)
+    def checkpoint_soon(self) -> None:
+        """Have the log checkpointed: others than this writer let it grow."""
+        self._checkpointer.wake()
 
     # -- called from other threads --------------------------------------------------------
 
@@ -438,6 +438,10 @@ class Checkpointer:
         if pages - self._done >= GROWN_PAGES:
             self._done = pages
             self._wake.set()
+
+    def wake(self) -> None:
+        """Checkpoint now."""
+        self._wake.set()
 
     def stop(self) -> None:
         """End the thread; the writer checkpoints the rest when it closes."""
