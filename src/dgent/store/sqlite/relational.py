@@ -343,6 +343,11 @@ class SQLiteRelational(IRelationalStore):
         inside = _open_transaction.get()
         if inside is not None and inside.belongs_to(self) and not reads_only:
             return await inside.fetch(statement, given, first)
+        if statement.first in _DEFINE:
+            if reads_only:
+                raise refuse_write()
+            await self.execute(query, params)  # which looks at what it made
+            return []
         if not statement.writes:
             try:
                 found = await self._read(lambda reader: reader.fetch(statement, given, first))
@@ -601,6 +606,9 @@ class SQLTransaction:
 
     async def fetch(self, statement: Statement, params: Params | None, first: bool) -> list[Row]:
         """Return the rows of a statement."""
+        if statement.first in _DEFINE:
+            await self._run(statement, lambda: self._writer.define(statement, params))
+            return []
         return await self._run(statement, lambda: self._writer.fetch(statement, params, first))
 
     async def _run(self, statement: Statement | None, work: Callable[[], R]) -> R:
