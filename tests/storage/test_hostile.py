@@ -139,6 +139,18 @@ async def test_tables_survive_a_forget_that_rewrites_the_file(tmp_path: Path) ->
         assert await u.storage.relational.fetch_all("SELECT t FROM mine") == [{"t": "kept"}]
 
 
+async def test_a_commit_that_would_wait_for_itself_is_refused_at_once(lite: dgent.Universe) -> None:
+    async with lite.storage.relational.transaction() as tx:
+        await tx.execute("INSERT INTO mine VALUES ('x')")
+        with pytest.raises(Conflict, match="wait for itself"):
+            await lite.put(dgent.Datum(id="b", data={}))
+        with pytest.raises(Conflict, match="wait for itself"):
+            await lite.remember({"n": 1})
+        assert await lite.exists("a")
+    await lite.put(dgent.Datum(id="b", data={}))
+    assert await lite.exists("b")
+
+
 POSTGRES = [
     "SELECT * FROM {u}.datum",
     'SELECT * FROM "{u}".datum',

@@ -25,7 +25,7 @@ from dgent.store.port.statement import Dialect, Params, Statement, bind, one, sp
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value, list_own_names
-from dgent.store.sqlite.connection import Patience, close_inherited, connect, translate, use_wal
+from dgent.store.sqlite.connection import Patience, close_inherited, connect, holds_file, translate, use_wal
 
 R = TypeVar("R")
 
@@ -493,12 +493,13 @@ class SQLiteRelational(IRelationalStore):
         async with self._turn:
             await self._begin(writer)
             made = SQLTransaction(self, writer)
-            token = _open_transaction.set(made)
+            token, held = _open_transaction.set(made), holds_file.set(made.holds)
             try:
                 yield made
                 await made.commit()
             finally:
                 _open_transaction.reset(token)
+                holds_file.reset(held)
                 made.end()
 
     async def _begin(self, writer: SQLConnection) -> None:
@@ -567,6 +568,10 @@ class SQLTransaction:
         self._turn = asyncio.Lock()
         self._over = False
         self._before = writer.connection.total_changes()
+
+    def holds(self, path: str) -> bool:
+        """Return whether this transaction keeps others from writing to a file."""
+        return not self._over and self._store.path == path
 
     def belongs_to(self, store: SQLiteRelational) -> bool:
         """Return whether this is the open transaction of a store."""
