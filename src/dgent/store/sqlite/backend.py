@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 import msgspec
 
-from dgent.errors import Busy, Closed, FormatTooOld, InputError, StorageError, Unsupported
+from dgent.errors import Busy, Closed, Conflict, FormatTooOld, InputError, StorageError, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Commit, Committed, Page, View
@@ -24,6 +24,7 @@ from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.read import Planned, look_up_all
 from dgent.store.port.statement import check_attached
 from dgent.store.sqlite import format as storage
+from dgent.store.sqlite.connection import holds_file
 from dgent.store.sqlite.shared import Opening, Shared, release
 from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 from dgent.store.upgrade import Upgrade, check_policy
@@ -216,6 +217,12 @@ class SQLiteBackend(EmbeddedBackend):
         prepared = prepare(commit)
         job = self._commit_alone(prepared, view)
         if job is None:
+            holds = holds_file.get()
+            if holds is not None and holds(self.path):
+                raise Conflict(
+                    "a transaction on own tables is open in this task, so this commit would wait for itself",
+                    hint="commit after it, or use `tx.execute` on a transaction of the universe",
+                )
             return await self._commit(prepared, view)
         if job.error is not None:
             raise job.error

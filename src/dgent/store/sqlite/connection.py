@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import apsw
@@ -38,6 +39,10 @@ SAFE_BLOCK = 4096
 INDEX_PART = 32768  # by so much it grows, for 4,096 pages of the log each
 INDEX_PARTS = 8  # more than the log has before it is checkpointed
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of Linux
+
+
+holds_file: ContextVar[Callable[[str], bool] | None] = ContextVar("dgent_holds_file", default=None)
+"""Returns whether an open transaction of this task, on the caller's own tables, holds a file."""
 
 
 def check_library() -> None:

@@ -25,7 +25,7 @@ from dgent.store.port.statement import Dialect, Params, Statement, bind, one, sp
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value, list_own_names
-from dgent.store.sqlite.connection import Patience, close_inherited, connect, translate, use_wal
+from dgent.store.sqlite.connection import Patience, close_inherited, connect, holds_file, translate, use_wal
 
 R = TypeVar("R")
 
@@ -343,6 +343,11 @@ class SQLiteRelational(IRelationalStore):
         inside = _open_transaction.get()
         if inside is not None and inside.belongs_to(self) and not reads_only:
             return await inside.fetch(statement, given, first)
+        if statement.first in _DEFINE:
+            if reads_only:
+                raise refuse_write()
+            await self.execute(query, params)  # which looks at what it made
+            return []
         if not statement.writes:
             try:
                 found = await self._read(lambda reader: reader.fetch(statement, given, first))
@@ -488,12 +493,13 @@ class SQLiteRelational(IRelationalStore):
         async with self._turn:
             await self._begin(writer)
             made = SQLTransaction(self, writer)
-            token = _open_transaction.set(made)
+            token, held = _open_transaction.set(made), holds_file.set(made.holds)
             try:
                 yield made
                 await made.commit()
             finally:
                 _open_transaction.reset(token)
+                holds_file.reset(held)
                 made.end()
 
     async def _begin(self, writer: SQLConnection) -> None:
@@ -563,6 +569,10 @@ class SQLTransaction:
         self._over = False
         self._before = writer.connection.total_changes()
 
+    def holds(self, path: str) -> bool:
+        """Return whether this transaction keeps others from writing to a file."""
+        return not self._over and self._store.path == path
+
     def belongs_to(self, store: SQLiteRelational) -> bool:
         """Return whether this is the open transaction of a store."""
         return self._store is store and not self._over
@@ -601,6 +611,9 @@ class SQLTransaction:
 
     async def fetch(self, statement: Statement, params: Params | None, first: bool) -> list[Row]:
         """Return the rows of a statement."""
+        if statement.first in _DEFINE:
+            await self._run(statement, lambda: self._writer.define(statement, params))
+            return []
         return await self._run(statement, lambda: self._writer.fetch(statement, params, first))
 
     async def _run(self, statement: Statement | None, work: Callable[[], R]) -> R:
