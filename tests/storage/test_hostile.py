@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +141,24 @@ async def test_tables_survive_a_forget_that_rewrites_the_file(tmp_path: Path) ->
         assert await u.storage.relational.fetch_all("SELECT t FROM mine") == [{"t": "kept"}]
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A value that many tasks remember."""
+
+    text: str
+
+
 async def test_a_commit_that_would_wait_for_itself_is_refused_at_once(lite: dgent.Universe) -> None:
+    lite.register(dgent.Schema("mark", contract=Mark))
+    await lite.remember(Mark("before"))
     async with lite.storage.relational.transaction() as tx:
         await tx.execute("INSERT INTO mine VALUES ('x')")
         with pytest.raises(Conflict, match="wait for itself"):
             await lite.put(dgent.Datum(id="b", data={}))
         with pytest.raises(Conflict, match="wait for itself"):
             await lite.remember({"n": 1})
+        many = await asyncio.gather(*(lite.remember(Mark("x")) for _ in range(5)), return_exceptions=True)
+        assert all(isinstance(each, Conflict) for each in many), "those that would be written together, too"
         assert await lite.exists("a")
     await lite.put(dgent.Datum(id="b", data={}))
     assert await lite.exists("b")

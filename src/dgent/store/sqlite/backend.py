@@ -265,6 +265,8 @@ class SQLiteBackend(EmbeddedBackend):
         None if it has to go the usual way. The future gives None if that turns out later; then nothing was
         written.
         """
+        if holds_file.get() is not None:
+            return None  # `commit` refuses what would wait for itself
         loop, waiting = self._loop, self._waiting
         assert loop is not None
         group = waiting[-1].answer if waiting else None
