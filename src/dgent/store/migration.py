@@ -25,10 +25,11 @@ def marker_of(backend: Backend) -> str | None:
 def mark_migration(backend: Backend) -> Iterator[None]:
     """Mark a store as being migrated; Busy, naming the process, when another one does that."""
     path = marker_of(backend)
-    if path is None:
+    # Where no file can be made there is no store, or one that cannot be migrated: its own error says more.
+    handle = None if path is None else _make(path)
+    if path is None or handle is None:
         yield
         return
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, files.FILE)
     try:
         if not files.try_lock(handle):
             raise make_migrating_error(find_migration(backend))
@@ -41,6 +42,13 @@ def mark_migration(backend: Backend) -> Iterator[None]:
                 os.unlink(path)
     finally:
         os.close(handle)
+
+
+def _make(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, files.FILE)
+    except OSError:
+        return None
 
 
 def find_migration(backend: Backend) -> int | None:

@@ -214,12 +214,12 @@ GROUPS: dict[str, ToolGroup] = {
     "memory": ToolGroup(
         "everyday",
         "Read your memory as it belongs into your context, and what others changed in it.",
-        {"": VerbUse("block.render", {"changes": True}, ("referenced", "changes"))},
+        {"": VerbUse("block.render", {"changes": True}, ("referenced", "changes", "as_of"))},
     ),
     "block_get": ToolGroup(
         "everyday",
         "Read one block of your memory, or one that you may see.",
-        {"": VerbUse("block.get", hide=("section", "owner"))},
+        {"": VerbUse("block.get", hide=("section", "owner", "as_of"))},
     ),
     "block_create": ToolGroup(
         "everyday",
@@ -256,7 +256,7 @@ GROUPS: dict[str, ToolGroup] = {
     "work_ready": ToolGroup(
         "everyday",
         "List the work items that can be taken now, the next first.",
-        {"": VerbUse("crumb.ready", {"limit": 20}, (*_NOT_FILTER, "explain"))},
+        {"": VerbUse("crumb.ready", {"limit": 20}, (*_NOT_FILTER, "explain", "as_of"))},
     ),
     "work_add": ToolGroup(
         "everyday",
@@ -284,7 +284,8 @@ GROUPS: dict[str, ToolGroup] = {
         "Try something out: work items on a trail are kept or given up together, with a lesson.",
         {
             "start": VerbUse("trail.start", hide=("property", "branches_from")),
-            **_same("trail", "complete abandon get lessons"),
+            **_same("trail", "complete abandon"),
+            **_hide(("as_of",), "trail", "get lessons"),
         },
     ),
 }

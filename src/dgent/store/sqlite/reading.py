@@ -388,7 +388,7 @@ class SQLiteReading(VectorReads):
         waiting = self._waiting(scan)
         if waiting is not None:
             first = self._first(scan, waiting, descending, limit)
-            return self._at(_BRIEFS_AT[content], _list_text(record_key for _, _, record_key in first))
+            return self._at(_BRIEFS_AT[content], _list_text([place[2] for place in first]))
         between, place = bounds(scan)
         sql = walk_sql(FETCHED, between, *scan.narrowing(), descending, content)
         values = (scan.index_number, *place, *self._values(scan), limit)
