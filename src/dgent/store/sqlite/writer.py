@@ -318,8 +318,8 @@ class WriterThread:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            if self.kernel.changes() != before:
-                raise
+            if self.kernel.changes() != before or self.connection.get_autocommit():
+                raise  # by a statement that wrote, or that ended the transaction of the whole group
             # Raised by a check, before the first write.
             job.error = error
 
