@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,3 +286,24 @@ async def test_trust_holds_for_blobs(u: dgent.Universe, blobs: BlobStore, trust:
     with pytest.raises(Denied):
         await other.delete("key")
     assert await blobs.get("key") == b"old" and await blobs.get("new") == b"fresh"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+async def test_what_is_no_file_is_damage_and_stops_nothing_else(
+    local: BlobStore, tmp_path: Path, kind: str
+) -> None:
+    content = (await local.put("a", b"bytes")).sha256
+    path, outside = Path(local.contents.place, content[:2], content), tmp_path / "outside"
+    path.unlink()
+    outside.write_bytes(b"bytes")
+    {"link": lambda: path.symlink_to(outside), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
+    with pytest.raises(Corrupt, match="is not a file"):
+        await local.get("a")
+    await local.put("b", b"others")
+    await local.delete("a")
+    await local.delete("b")
+    assert (await local.collect(grace=timedelta(0))).removed == 1
+    assert outside.read_bytes() == b"bytes"
+    if kind != "folder":
+        await local.put("a", b"bytes")
+        assert path.is_file() and not path.is_symlink() and await local.get("a") == b"bytes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,16 @@ def _pages(path: str) -> int:
         return int(connection.execute(sql).fetchall()[0][0])
     finally:
         connection.close()
+
+
+async def test_closing_does_not_wait_for_a_lock_on_behalf_of_who_gave_up(store: SQLiteBackend) -> None:
+    await put(store, record("a"))
+    blocker = apsw.Connection(store.path)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(put(store, record("b")), 0.2)
+    began = time.monotonic()
+    await store.close()
+    assert time.monotonic() - began < 10  # of the 30 s that a commit waits
+    assert blocker.execute("SELECT count(*) FROM datum").get == 1
+    blocker.close()

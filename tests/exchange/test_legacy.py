@@ -358,3 +358,14 @@ def test_the_part_of_yaml_that_is_read(text: str, value: Any) -> None:
 def test_other_yaml_is_refused_by_its_line(text: str) -> None:
     with pytest.raises(InputError, match=r"line \d+ of the YAML"):
         read_yaml(text)
+
+
+@pytest.mark.parametrize("row", ["soul", "hypnagogia"])
+async def test_no_line_of_states_is_lost(u: dgent.Universe, tmp_path: Path, row: str) -> None:
+    folder = tmp_path / ".kgents"
+    (folder / row).mkdir(parents=True)
+    (folder / row / "moods.jsonl").write_text("".join(f'{{"mood": {n}}}\n' for n in range(5)))
+    await import_legacy(u, folder)
+    states = [each.state for each in await Membrane(u).list(AgentState)]
+    rest = [each.data for each in await u.query(dgent.Query(limit=None), raw=True) if "mood" in each.data]
+    assert sorted(each["mood"] for each in [*states, *rest]) == [*range(5)]

@@ -147,3 +147,57 @@ async def test_it_is_for_partners_only(shop: dgent.Universe) -> None:
     async with friend.transaction() as tx:
         with pytest.raises(Denied, match="may not run SQL"):
             await tx.execute(PUT, {"id": 1, "note": ""})
+
+
+@pytest.mark.parametrize("way", ["clause", "trigger"])
+async def test_a_statement_that_ends_the_transaction_harms_no_neighbour(tmp_path: Path, way: str) -> None:
+    async def commit(n: int) -> None:
+        async with u.transaction() as tx:
+            await tx.put(dgent.Datum(id=f"a{n}", data={"n": n}), expect=0)
+            await tx.put(dgent.Datum(id=f"b{n}", data={"n": n}))
+
+    async def end() -> None:
+        async with u.transaction() as tx:
+            await tx.delete("nothing")  # so that the commit itself writes nothing
+            await tx.execute(f"INSERT {'OR ROLLBACK ' if way == 'clause' else ''}INTO orders VALUES (1)")
+
+    async with dgent.open(f"sqlite:///{tmp_path / 'x.db'}") as u:
+        await u.storage.relational.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        if way == "trigger":
+            await u.storage.relational.execute(
+                "CREATE TRIGGER t BEFORE INSERT ON orders BEGIN SELECT RAISE(ROLLBACK, 'no'); END"
+            )
+        else:
+            await u.storage.relational.execute("INSERT INTO orders VALUES (1)")
+        done = await asyncio.gather(
+            *(commit(n) for n in range(10)),
+            end(),
+            *(commit(n) for n in range(10, 20)),
+            return_exceptions=True,
+        )
+        assert [type(each) for each in done if each is not None] == [Conflict]
+        assert await u.count() == 40
+        assert [each.data["n"] for each in await u.get_many([f"a{n}" for n in range(20)])] == [*range(20)]
+
+
+async def test_a_statement_without_end_is_stopped(
+    shop: dgent.Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite.authorizer", "postgres.relational"):
+        monkeypatch.setattr(f"dgent.store.{module}.ATTACHED_S", 0.2)
+    endless = "WITH RECURSIVE c(a) AS (SELECT 1 UNION ALL SELECT a FROM c) SELECT a, '' FROM c WHERE a > 5"
+
+    async def commit() -> None:
+        async with shop.transaction() as tx:
+            await tx.put(dgent.Datum(id="a", data={}))
+            await tx.execute(f"INSERT INTO orders (id, note) {endless}")
+
+    await shop.put(dgent.Datum(id="quick", data={}))
+    running = asyncio.create_task(commit())
+    await asyncio.sleep(0.02)
+    assert not running.done()  # and the loop was not held up
+    with pytest.raises(QueryError, match="took more than"):
+        await running
+    assert not await shop.exists("a")
+    await shop.put(dgent.Datum(id="b", data={}))
+    assert await orders(shop) == []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dgent
-from dgent.errors import Closed, Conflict, Denied, InputError, QueryError
+from dgent.errors import Closed, Conflict, Denied, DgentError, InputError, QueryError
 from dgent.storage import IRelationalStore
 from dgent.universe.relational import RelationalStore
+from tests.postgres.lease import url_for
 
 CREATE = "CREATE TABLE notes (id BIGINT PRIMARY KEY, text TEXT, size DOUBLE PRECISION)"
 PUT = "INSERT INTO notes (id, text) VALUES (:id, :text)"
@@ -214,3 +216,28 @@ async def test_it_is_for_partners_only(universe: dgent.Universe, trust: Any) -> 
         _ = universe.acting(Principal("bob", trust)).storage.relational
     partner = universe.acting(Principal("ann", "partner"))
     assert await partner.storage.relational.fetch_one("SELECT 1 AS one") == {"one": 1}
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["1 --\r,", "$€$ ' $€$,", "1 AS €$$,", "E'a'\n'\\' || ' ,", "1, pg_catalog .", '1, "pg_catalog".'],
+    ids=ascii,
+)
+async def test_no_spelling_changes_the_role(before: str, tmp_path: Path) -> None:
+    async with dgent.open(url_for(tmp_path)) as u:
+        store = u.storage.relational
+        for change in ("set_config('role', 'none', false)", "query_to_xml('SELECT 1', true, true, '')"):
+            with pytest.raises(DgentError):
+                await store.fetch_all(f"SELECT {before} {change} AS x --'")
+        who = await store.fetch_one(
+            "SELECT current_user AS now, session_user AS login, current_schema AS here"
+        )
+        assert who is not None and who["now"] == who["here"] != who["login"]
+
+
+@pytest.mark.parametrize("name", ["pg_advisory_lock(1)", "crosstab('SELECT 1')", "dblink_connect('x')"])
+async def test_functions_that_outlast_a_statement_or_run_texts_are_refused(name: str, tmp_path: Path) -> None:
+    async with dgent.open(url_for(tmp_path)) as u:
+        with pytest.raises(Denied, match="is not allowed in a statement"):
+            await u.storage.relational.fetch_all(f"SELECT {name}")
+        assert await u.storage.relational.fetch_one("SELECT pg_advisory_xact_lock(1) IS NULL AS x")

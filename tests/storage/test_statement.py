@@ -50,6 +50,26 @@ def test_a_comment_in_a_comment_is_one_on_postgres_only() -> None:
     assert one(sql, "sqlite").names == ("c",)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 --\r, f(1)",  # a comment ends with any end of a line
+        "SELECT 1 AS €$$, f(1) AS €$$",  # a letter to Postgres, so this is a name
+        "SELECT 1 AS \u00a0$$, f(1) AS \u00a0$$",
+        "SELECT $€$ ' $€$, f(1) --'",
+        "SELECT 1 AS €e'\\', f(1), ''",
+    ],
+)
+def test_code_for_postgres_is_not_taken_for_a_text_or_a_comment(sql: str) -> None:
+    assert "f" in one(sql, "postgres").words
+
+
+def test_a_text_with_escapes_is_in_one_piece() -> None:
+    with pytest.raises(QueryError, match="goes on in another line"):
+        one("SELECT E'a' -- so\n '\\' || ' , f(1) --'", "postgres")
+    assert one("SELECT E'a', 'b'", "postgres").words == ("select",)
+
+
 @pytest.mark.parametrize("dialect", BOTH)
 def test_statements_end_at_semicolons_outside_of_quotes(dialect: Dialect) -> None:
     found = split("SELECT ';'; -- ;\n DELETE FROM t WHERE a = :a;; /* ; */", dialect)

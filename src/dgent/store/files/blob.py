@@ -13,6 +13,7 @@ import builtins
 import hashlib
 import os
 import secrets
+import stat
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -28,7 +29,8 @@ BEHIND = 4  # times `AT_ONCE` that hashing may be behind writing
 AT_ONCE = 4 * CHUNK  # bytes that are handed to threads together: a hand-over takes as long as some 100 KiB
 WAIT_S, PAUSE_S = 10.0, 0.005
 _HEX = frozenset("0123456789abcdef")
-_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) if hasattr(os, "O_CLOEXEC") else 0
+# A link is not followed, and the open of a pipe does not wait for who writes to it.
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 
 
 class FileContents:
@@ -72,9 +74,11 @@ class FileContents:
         path = self.path_of(sha256)
         with files.disk_errors(path):
             try:
-                handle = os.open(path, os.O_RDONLY | _FLAGS)
+                handle = _open_file(path)
             except FileNotFoundError:
                 raise make_damage_error(sha256, f"{path} is missing") from None
+            if handle is None:
+                raise make_damage_error(sha256, f"{path} is not a file")
             try:
                 return handle, self._read(handle, start, end)
             except BaseException:
@@ -271,6 +275,8 @@ class FileUpload:
             if parts or self._handle is None:
                 self._write(parts)
             assert self._handle is not None
+            if os.path.lexists(path) and not _is_file(path):
+                os.unlink(path)  # a link or a pipe that somebody left there
             if not os.path.lexists(path):
                 if not self._synced:
                     os.fsync(self._handle)
@@ -334,11 +340,34 @@ def _names(folder: str) -> list[str]:
             raise
 
 
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _open_file(path: str) -> int | None:
+    """Open a file to read it; None for a link, a pipe or a folder, which nobody here made."""
+    try:
+        handle = os.open(path, os.O_RDONLY | _FLAGS)
+    except OSError:
+        if os.path.lexists(path) and not _is_file(path):
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    return None
+
+
 def _lock(path: str, *, shared: bool) -> int | None:
     """Return an open file that is locked and still at its path; None if it is missing, or others hold it."""
     try:
-        handle = os.open(path, os.O_RDONLY | _FLAGS)
+        handle = _open_file(path)
     except FileNotFoundError:
+        return None
+    if handle is None:
         return None
     if files.try_lock(handle, shared=shared) and files.is_at(handle, path):
         return handle

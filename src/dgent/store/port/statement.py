@@ -16,36 +16,42 @@ from dgent.errors import InputError, QueryError
 Dialect = Literal["sqlite", "postgres"]
 Params = Mapping[str, Any]
 
+ATTACHED_S = 5.0  # for statements inside a commit, since every other writer of the store waits for them
 LONGEST_KEPT = 20_000  # characters; what is longer is not likely to come again
 _PLAIN = frozenset((str, int, bytes, bool, type(None)))
 
-_COMMON = r"""
-    (?P<blank> \s+ | --[^\n]* )
-  | (?P<block> /\* )
-  | (?P<parameter> (?<![\w:]) : (?P<name> [^\W\d]\w* ) )
+# To both engines every character beyond ASCII is a letter of a name, also one that Python calls a blank or a
+# sign. Where this text and the engine differ about a quote, one of them reads as code what the other skips.
+_START, _REST = r"[A-Za-z_\x80-\U0010ffff]", r"[A-Za-z0-9_\x80-\U0010ffff]"
+_COMMON = rf"""
+    (?P<block> /\* )
+  | (?P<parameter> (?<! [A-Za-z0-9_:\x80-\U0010ffff] ) : (?P<name> {_START}{_REST}* ) )
   | (?P<colons> :+ )
   | (?P<end> ; )
+  | (?P<word> {_START} (?: {_REST} | \$ )* | [0-9] (?: {_REST} | \. )* )
 """
 _TOKENS: dict[Dialect, re.Pattern[str]] = {
     "sqlite": re.compile(
-        rf"""{_COMMON}
+        rf"""
+        (?P<blank> [ \t\n\r\f\v]+ | --[^\n]* )
       | (?P<text> [xX]?'(?: [^'] | '' )*' )
       | (?P<quoted> "(?: [^"] | "" )*" | `(?: [^`] | `` )*` | \[[^]]*] )
-      | (?P<word> [^\W\d][\w$]* | \d[\w.]* )
+      | {_COMMON}
       | (?P<place> \? | [@$#]\w )
       | (?P<open> ['"`\[] )
       | (?P<sign> . )""",
         re.VERBOSE | re.DOTALL,
     ),
     "postgres": re.compile(
-        rf"""{_COMMON}
+        rf"""
+        (?P<blank> [ \t\n\r\f\v]+ | --[^\n\r]* )
       | (?P<text> [eE]'(?: [^'\\] | '' | \\. )*' | (?: [bBxXnN] | [uU]& )? '(?: [^'] | '' )*'
-          | \$(?P<tag> (?: [^\W\d]\w* )? )\$ .*? \$(?P=tag)\$ )
+          | \$(?P<tag> (?: {_START}{_REST}* )? )\$ .*? \$(?P=tag)\$ )
       | (?P<escaped> [uU]&" )
       | (?P<quoted> "(?: [^"] | "" )*" )
-      | (?P<word> [^\W\d][\w$]* | \d[\w.]* )
+      | {_COMMON}
       | (?P<place> \$\d )
-      | (?P<open> ['"] | \$(?: [^\W\d]\w* )?\$ )
+      | (?P<open> ['"] | \$(?: {_START}{_REST}* )?\$ )
       | (?P<sign> . )""",
         re.VERBOSE | re.DOTALL,
     ),
@@ -138,6 +144,15 @@ def check_attached(query: str, params: Params | None, dialect: Dialect) -> Bound
     return BoundStatement(statement, bind(statement, params))
 
 
+def refuse_long() -> QueryError:
+    """Return the error for a statement that held a commit for too long."""
+    return QueryError(
+        f"a statement in the commit took more than {ATTACHED_S:g} s, so nothing of it was done",
+        hint="others wait for a commit: run what takes long with storage.relational",
+        field="query",
+    )
+
+
 def is_plain(value: object) -> bool:
     """Return whether a value is one that every engine stores: text, a number, bytes, or nothing."""
     return type(value) in _PLAIN or type(value) is float
@@ -167,10 +182,19 @@ class Token(NamedTuple):
 def read_tokens(query: str, dialect: Dialect) -> Iterator[Token]:
     """Yield the parts of a text, blanks among them; raises QueryError for one that does not end."""
     pattern, at = _TOKENS[dialect], 0
+    escapes = False  # whether the last part was a text with escapes
     while at < len(query):
         found = pattern.match(query, at)
         assert found is not None  # the last alternative takes any character
         kind, text, end = found.lastgroup or "sign", found[0], found.end()
+        if escapes and text[0] == "'":
+            raise QueryError(
+                f"the text with escapes before {query[at : at + 20]!r} goes on in another line",
+                hint="write it as one, or give it as a parameter",
+                field="query",
+            )
+        if kind not in ("blank", "block"):
+            escapes = kind == "text" and text[0] in "eE"
         if kind == "block":
             end = _end_of_comment(query, at, dialect)
             yield Token("blank", " ", "", at)

@@ -7,6 +7,7 @@ SQL from a text, is refused before it is sent.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -17,7 +18,17 @@ import asyncpg
 
 from dgent.errors import Busy, Closed, Conflict, Denied, DgentError, InputError, OutcomeUnknown, QueryError
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
-from dgent.store.port.statement import BoundStatement, Dialect, Params, Statement, bind, one, split
+from dgent.store.port.statement import (
+    ATTACHED_S,
+    BoundStatement,
+    Dialect,
+    Params,
+    Statement,
+    bind,
+    one,
+    refuse_long,
+    split,
+)
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import queue_up
@@ -37,12 +48,13 @@ _COMMANDS = frozenset(
 _DEFINES = frozenset(
     ("function", "procedure", "extension", "language", "role", "user", "database", "aggregate", "operator")
 )
-_FUNCTIONS = frozenset(
-    (
-        *("set_config", "pg_settings", "query_to_xml", "query_to_xmlschema", "query_to_xml_and_xmlschema"),
-        *("cursor_to_xml", "cursor_to_xmlschema", "ts_stat", "ts_rewrite", "dblink", "dblink_exec"),
-        *("pg_notify", "lo_import", "lo_export"),
-    )
+# They change the role, run SQL from a text that could, use files, or lock for longer than a transaction.
+# They are looked for in all of the SQL, quotes and comments too: a reader that errs must not open the way.
+_FUNCTIONS = re.compile(
+    r"set_config|pg_settings|(?:query|cursor)_to_xml\w*|ts_stat|ts_rewrite|crosstab\w*|connectby|xpath_table"
+    r"|dblink\w*|pg_notify|lo_import|lo_export|pg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?(?!\w)"
+    r"|u&\"",
+    re.IGNORECASE,
 )
 
 
@@ -63,8 +75,11 @@ def check_statement(statement: Statement, universe: str) -> None:
                 f"{first.upper()} {made.upper()} is not run as a statement",
                 hint="do it with your own login, and grant its use to the role",
             )
-    for name in statement.names_used & _FUNCTIONS:
-        raise Denied(f"{name} is not allowed in a statement", hint="it could run as another role")
+    if found := _FUNCTIONS.search(statement.sql):
+        raise Denied(
+            f"{found[0]} is not allowed in a statement, nor in a text or a comment of it",
+            hint="it could run as another role, or outlast the statement; a text can be given as a parameter",
+        )
     if universe in statement.names_used:
         raise Denied(
             f"the schema {universe} belongs to dgent",
@@ -137,13 +152,18 @@ async def run_attached(
 ) -> None:
     """Run statements of a commit in its transaction, as the role of callers until that ends."""
     role = role_of(address.universe)
-    await connection.execute(f'SET LOCAL ROLE "{role}"; SET LOCAL search_path TO "{role}", public')
+    await connection.execute(
+        f"SET LOCAL statement_timeout TO {int(ATTACHED_S * 1000)};"
+        f' SET LOCAL ROLE "{role}"; SET LOCAL search_path TO "{role}", public'
+    )
     for statement, params in statements:
         try:
             await _execute(connection, statement, _values(statement, params))
         except (*errors.FAILURES, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, errors.FAILURES) and errors.is_gone(error):
                 raise  # the writer finds out whether the commit happened
+            if getattr(error, "sqlstate", None) == "57014":
+                raise refuse_long() from None
             raise explain(error, address.place) from None
 
 

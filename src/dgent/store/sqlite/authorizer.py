@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from time import monotonic
 from typing import Any
 
 import apsw
 
 from dgent.errors import Conflict, Denied, InputError, QueryError
 from dgent.store.port.relational import RESERVED
-from dgent.store.port.statement import BoundStatement, Params, is_plain
+from dgent.store.port.statement import ATTACHED_S, BoundStatement, Params, is_plain, refuse_long
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import translate
 
@@ -52,6 +53,7 @@ _PRAGMAS = frozenset(
         *("quick_check", "data_version"),
     )
 )
+_STEPS = 50_000  # of SQLite's machine, between two looks at the time that statements of a commit take
 _FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer"))
 _INSIDE = frozenset(("dbstat", "sqlite_dbpage", "sqlite_stmt", "sqlite_ptrmap"))
 
@@ -158,18 +160,22 @@ class AttachedStatements:
 
     def run(self, statements: Sequence[BoundStatement]) -> None:
         """Run statements; raises what is wrong with one, and the transaction is then undone."""
-        authorizer = self._authorizer
+        authorizer, end = self._authorizer, monotonic() + ATTACHED_S
         authorizer.refusal, authorizer.passes = None, False
+        self._connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
         try:
             for statement, params in statements:
                 # Not from the cache: one of dgent's own with the same text was not judged.
                 self._connection.execute(statement.sql, params, can_cache=False).fetchall()
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
             raise explain_value(error, params) from None
+        except apsw.InterruptError:
+            raise refuse_long() from None
         except apsw.Error as error:
             raise explain(error, authorizer.refusal, self._place) from error
         finally:
             authorizer.passes = True
+            self._connection.set_progress_handler(None)
 
 
 def explain(error: apsw.Error, refusal: Denied | None, place: str) -> Exception:

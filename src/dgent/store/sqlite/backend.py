@@ -316,6 +316,8 @@ class SQLiteBackend(EmbeddedBackend):
         """
         if sum([job.size for job in jobs]) > LOOP_BYTES:
             return False
+        if any(job.prepared is not None and job.prepared.commit.statements for job in jobs):
+            return False  # nobody knows how long those take
         if self.durability == "relaxed":
             return True
         return len(jobs) == 1 and jobs[0].commits == 1 and writer.pace_s < LOOP_BUDGET_S

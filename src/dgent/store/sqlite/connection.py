@@ -151,11 +151,12 @@ class Patience:
     """A busy handler: short random pauses, so that no process starves, and 30 s in all.
 
     `since` is the start of the wait, where that was before SQLite was first asked; `none` is for callers
-    that may not wait at all.
+    that may not wait at all. `is_over` says when nobody wants the outcome any more.
     """
 
     def __init__(self) -> None:
         self.none = False
+        self.is_over: Callable[[], bool] | None = None
         self.since: float | None = None
         self._began = 0.0
 
@@ -165,7 +166,7 @@ class Patience:
         now = time.monotonic()
         if attempts == 0:
             self._began = now if self.since is None else self.since
-        if now - self._began > WAIT_S:
+        if now - self._began > WAIT_S or (self.is_over is not None and self.is_over()):
             return False
         time.sleep(clock.jitter(0.0002, 0.002))
         return True

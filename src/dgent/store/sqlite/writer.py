@@ -228,6 +228,7 @@ class WriterThread:
                 records = sum([0 if job.prepared is None else len(job.prepared.drafts) for job in group])
                 with self.lock, pause(records):
                     self._run_group(group)
+                    self._patience.is_over = None
                 _deliver(group)
 
     def _take(self) -> bool:
@@ -258,6 +259,8 @@ class WriterThread:
     def _run_group(self, group: Sequence[WriteJob]) -> None:
         # The wait is counted from when the oldest was handed in, so waits do not add up in the queue.
         self._patience.since = group[0].since
+        # A program that ends must not wait for a lock on behalf of callers who gave up.
+        self._patience.is_over = lambda: all(job.answer.cancelled() for job in group)
         self.kernel.final = len(group) == 1
         try:
             self._group(group)
@@ -318,8 +321,8 @@ class WriterThread:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            if self.kernel.changes() != before:
-                raise
+            if self.kernel.changes() != before or self.connection.get_autocommit():
+                raise  # by a statement that wrote, or that ended the transaction of the whole group
             # Raised by a check, before the first write.
             job.error = error
 

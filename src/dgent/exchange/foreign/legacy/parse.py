@@ -114,7 +114,7 @@ class Parser:
         if _is_datum(value):
             return _read_datum(origin, place or "1", value)
         if origin.row in ("soul", "hypnagogia"):
-            return self._state(origin, value)
+            return self._state(origin, place or "1", value)
         if origin.row == "prompt-history" and isinstance(value, dict):
             text = next((value[key] for key in _TEXT_KEYS if isinstance(value.get(key), str)), None)
             if text is not None:
@@ -124,10 +124,10 @@ class Parser:
         data = value if isinstance(value, dict) else {"value": value}
         return Item(origin.make(place or "1", data))
 
-    def _state(self, origin: Origin, value: Any) -> Item:
+    def _state(self, origin: Origin, place: str, value: Any) -> Item:
         """Return the state of an agent: `soul/state.json` is that of soul, others have their paths."""
         name = origin.file.name.removesuffix(".json").removesuffix("/state")
-        plain = origin.make("1", value if isinstance(value, dict) else {"value": value})
+        plain = origin.make(place, value if isinstance(value, dict) else {"value": value})
         state = AgentState(
             agent_id=name[: ids.MAX_NAME_BYTES],
             genus=_GENUS.get(origin.row, origin.row),
