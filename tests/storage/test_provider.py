@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent.errors import NoBackendAvailable, Unsupported
+from dgent.errors import Denied, NoBackendAvailable, Unsupported
 from dgent.storage import (
     IBlobStore,
     IRelationalStore,
@@ -17,6 +17,7 @@ from dgent.storage import (
     TelemetryEvent,
 )
 from dgent.sync.storage import StorageProvider as BlockingProvider
+from dgent.universe.gate import Principal
 
 
 @pytest.fixture
@@ -122,3 +123,13 @@ async def test_vectors_are_found_by_nearness_and_filter(tmp_path: Path) -> None:
             await vectors.add("c", [1.0, 0.0, 0.0])
         assert await vectors.delete("a")
         assert await vectors.count() == 1
+
+
+async def test_only_partners_migrate_and_end_a_recovery() -> None:
+    async with dgent.open("memory:") as u:
+        limited = u.acting(Principal("guest", "friend")).storage
+        with pytest.raises(Denied, match="may not migrate"):
+            await limited.run_migrations()
+        with pytest.raises(Denied, match="may not end a recovery"):
+            await limited.recover()
+        assert await u.acting(Principal("ann", "partner")).storage.run_migrations() == []

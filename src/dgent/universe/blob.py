@@ -423,6 +423,7 @@ class BlobStore:
 
     async def drop(self, hashes: Iterable[str]) -> int:
         """Remove contents at once, of those that nothing refers to any more; return how many."""
+        self._check_alone("remove contents of blobs")
         return sum([await self._remove(each) for each in await self._find_orphans(dict.fromkeys(hashes))])
 
     def _check_may_read(self) -> None:

@@ -84,6 +84,7 @@ class StorageProvider:
         The format of the store is upgraded when it is opened, whole or not at all, and records when they
         are read. A second run does nothing.
         """
+        self._check_alone("migrate the stores")
         async with machine_of(self.universe).migrating():
             upgraded = getattr(self.universe.backend, "upgraded", None)
             done = [str(step) for step in upgraded.steps] if upgraded is not None else []
@@ -97,7 +98,14 @@ class StorageProvider:
 
     async def recover(self) -> None:
         """Leave a recovery once the store is healthy again; raises what is still wrong."""
+        self._check_alone("end a recovery")
         await machine_of(self.universe).recover(by_doctor=True)
+
+    def _check_alone(self, what: str) -> None:
+        """Refuse what would stop everybody else, or takes their decisions, below partner trust."""
+        if isinstance(self.universe.backend, Gate):
+            who = self.universe.backend.principal
+            raise Denied(f"{who.name} is {who.trust} and may not {what}", hint="it takes partner")
 
     # -- the stores -----------------------------------------------------------------------
 
