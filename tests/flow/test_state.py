@@ -204,10 +204,12 @@ async def test_a_repeated_step_happens_once(u: dgent.Universe) -> None:
 
 
 async def test_a_step_whose_output_cannot_be_stored_saves_nothing(u: dgent.Universe) -> None:
-    agent = StateFunctor(dict, u, {}, "n").lift_logic(lambda n, s: (object(), {"n": n}))
-    with pytest.raises(InputError):
-        await agent.invoke(1, step="s")
-    assert await agent.history() == []
+    for output in (object(), b"bytes", (1, 2), {"deep": (1,)}):
+        agent = StateFunctor(dict, u, {}, "n").lift_logic(lambda n, s, o=output: (o, {"n": n}))
+        with pytest.raises(InputError, match="output"):
+            await agent.invoke(1, step="s")
+        assert await agent.history() == [] and await agent.invoke(1) is output
+        await u.forget("n:state")
 
 
 async def test_states_that_do_not_fit_are_refused(u: dgent.Universe) -> None:

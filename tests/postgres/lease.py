@@ -29,6 +29,8 @@ _TABLES = (
     *("forgotten", "trail"),
 )
 
+_BESIDE = ("telemetry", "blob_chunk", "blob_upload", "blob_content")  # made when they are first used
+
 _names: dict[Path, str] = {}
 _made: set[str] = set()
 _turn = itertools.count()
@@ -95,5 +97,6 @@ async def _emptied(connection: asyncpg.Connection, name: str) -> None:
         name,
     )
     await connection.execute(";".join(f'DELETE FROM "{name}".{table}' for table in _TABLES))
-    await connection.execute(f'DROP TABLE IF EXISTS "{name}".telemetry')
+    beside = ", ".join(f'"{name}".{table}' for table in _BESIDE)
+    await connection.execute(f"DROP TABLE IF EXISTS {beside}")
     await storage.fill(connection, name)

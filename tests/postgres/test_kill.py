@@ -113,7 +113,7 @@ async def test_a_writer_that_was_stopped_goes_on(url: str) -> None:
                 nursery.hear(writer, len(writer.said) + 5)
                 os.kill(writer.pid, signal.SIGSTOP)
                 await asyncio.sleep(1.2)
-                await asyncio.wait_for(u.put(made(f"between.{turn}")), 5)
+                await asyncio.wait_for(u.put(made(f"between.{turn}")), 20)
                 os.kill(writer.pid, signal.SIGCONT)
             nursery.hear(writer, len(writer.said) + 10)
             writer.kill()

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from dgent import clock
+from dgent import clock, codec
 from dgent.errors import InputError, NotFound, TransactionConflict, VersionConflict
 from dgent.flow.agent import Agent, settle
 from dgent.flow.keep import Keeper, Kept, Mark, UniverseKeeper, refuse_history
@@ -146,7 +146,7 @@ class StatefulAgent(Agent[A, B], Generic[S, A, B]):
             if step is not None and (done := await self.keeper.find_mark(mark_id)) is not None:
                 return cast("B", done.data["output"])
             output = await run.step(input)
-            await run.save(None if step is None else Mark(mark_id, {"output": output}))
+            await run.save(None if step is None else Mark(mark_id, {"output": _as_data(output)}))
             return output
 
     @asynccontextmanager
@@ -196,6 +196,18 @@ class StatefulAgent(Agent[A, B], Generic[S, A, B]):
         await keeper.universe.remember(state, schema=twin.schema, id=twin.id, parent=keeper.id, expect=0)
         functor = replace(self.functor, namespace=namespace)
         return StatefulAgent(self.inner, functor, twin, self.takes_state, self.attempts)
+
+
+def _as_data(output: Any) -> Any:
+    """Return an output that is the same when it is read back; InputError for any other."""
+    data = codec.plain({"output": output})["output"]
+    if data != output:
+        raise InputError(
+            f"the output of a named step, a {type(output).__name__}, would not come back as it is",
+            hint="return texts, numbers, lists and maps of these, or leave out the step",
+            field="output",
+        )
+    return data
 
 
 class Run(Generic[S, A, B]):

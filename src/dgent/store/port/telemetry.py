@@ -278,6 +278,8 @@ Row: TypeAlias = tuple[Any, ...]
 
 def rows_of(events: Iterable[TelemetryEvent]) -> list[Row]:
     """Return the rows of events; InputError names the event and the field that cannot be stored."""
+    if not isinstance(events, Iterable):
+        raise InputError(f"append takes events, not {type(events).__name__}", field="events")
     rows = []
     for index, event in enumerate(events):
         if type(event) is not TelemetryEvent:

@@ -86,7 +86,7 @@ class SQLiteTelemetry(SQLTelemetry):
 
     async def append(self, events: Iterable[TelemetryEvent]) -> int:
         """Store events, all or none; return how many are new. An id that is stored is left as it is."""
-        given = list(events)
+        given = list(events) if isinstance(events, Iterable) else events
         if not given:
             return 0
         added = await self._write(lambda connection: _insert(connection, rows_of(given)))
