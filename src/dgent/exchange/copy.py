@@ -20,6 +20,7 @@ from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, StorageError, Unavailable, Unsupported
 from dgent.exchange.contents import check_contents, copy_contents
 from dgent.exchange.snapshot import Snapshot
+from dgent.exchange.tables import check_tables, copy_tables
 from dgent.exchange.telemetry import copy_events
 from dgent.model import reserved
 from dgent.model.datum import Datum
@@ -122,21 +123,28 @@ MARK = Schema("dgent.copy", contract=CopyMark, history="none", feed=False)
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """The result of a copy: the commit of the source, the commits and records copied, and their digest."""
+    """The result of a copy: the commit of the source, the commits and records copied, and their digest.
+
+    `tables` counts the own tables copied; `left_out` names those that were not, and parts of them.
+    """
 
     seq: int
     commits: int
     records: int
     sha256: str
+    tables: int = 0
+    left_out: list[str] = []
 
 
 async def copy(source: Universe, target: Universe, *, progress: Progress | None = None) -> Copied:
     """Copy everything, or what is new since the last copy; verified by count and digest.
 
     The target is only a copy: records that the source no longer has are deleted there. So a target with other
-    records is refused, and one that anyone else wrote to since the last copy.
+    records is refused, and one that anyone else wrote to since the last copy. Own tables are copied between
+    stores of the same engine, sqlite or postgres.
     """
     run = await _CopyRun.begin(source, target)
+    await check_tables(source, target, run.tables)
     pace = ProgressReporter(progress)
     for attempt in range(ATTEMPTS):
         seq = await run.catch_up(pace)
@@ -148,8 +156,9 @@ async def copy(source: Universe, target: Universe, *, progress: Progress | None 
             if attempt == ATTEMPTS - 1:
                 raise
     await run.copy_events()
+    left_out = await run.copy_tables()
     pace.end()
-    return Copied(seq, run.commits, records, sha256)
+    return Copied(seq, run.commits, records, sha256, len(run.tables), left_out)
 
 
 async def replay(source: Universe, target: Universe, *, progress: Progress | None = None) -> int:
@@ -203,6 +212,8 @@ class _CopyRun:
         self._forgot = self.seq  # what the source forgot up to this commit is forgotten in the target
         self.commits = 0  # that were replayed
         self._events = 0 if mark is None else int(mark.data.get("events", 0))  # how far telemetry is copied
+        # The digests of the own tables that were copied, by name.
+        self.tables: dict[str, str] = {} if mark is None else dict(mark.data.get("tables") or {})
 
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _CopyRun:
@@ -320,6 +331,14 @@ class _CopyRun:
             self._events = after
             await self._commit([], "system", OWN, self.seq, self._time, moves=True)
 
+    async def copy_tables(self) -> list[str]:
+        """Copy the caller's own tables; return what was left out."""
+        tables, left_out = await copy_tables(self.source, self.target, self.tables)
+        if tables != self.tables:
+            self.tables = tables
+            await self._commit([], "system", OWN, self.seq, self._time, moves=True)
+        return left_out
+
     async def follow_events(self) -> None:
         """Copy telemetry as it arrives; the next commit, or the next copy, notes how far it is."""
         while True:
@@ -348,6 +367,7 @@ class _CopyRun:
                 "forgets": True,
                 "at": self._time,
                 "events": self._events,
+                **({"tables": self.tables} if self.tables else {}),
             },
             author="system",
             schema=MARK.name,

@@ -795,7 +795,8 @@ def copy(source: Universe, target: Universe, *, progress: Progress | None = None
     """Copy everything, or what is new since the last copy; verified by count and digest.
 
     The target is only a copy: records that the source no longer has are deleted there. So a target with other
-    records is refused, and one that anyone else wrote to since the last copy.
+    records is refused, and one that anyone else wrote to since the last copy. Own tables are copied between
+    stores of the same engine, sqlite or postgres.
     """
 
 def mirror(source: Universe, target: Universe) -> Stream[int]:

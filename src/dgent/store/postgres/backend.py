@@ -35,6 +35,7 @@ from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.migration import make_migrating_error
+from dgent.store.port.own_tables import OwnTables
 from dgent.store.port.relational import IRelationalStore
 from dgent.store.port.statement import BoundStatement, Params, check_attached
 from dgent.store.postgres import errors
@@ -440,6 +441,14 @@ class PostgresBackend(KernelBackend):
         from dgent.store.postgres.relational import PostgresRelational  # loads when it is used
 
         return PostgresRelational(self.address, self._require_open())
+
+    def own_tables(self) -> OwnTables:
+        """Return the caller's own tables as a whole; the caller closes them."""
+        from dgent.store.postgres.relational import PostgresRelational
+        from dgent.store.postgres.tables import PostgresTables
+
+        pool = self._require_open()
+        return PostgresTables(PostgresRelational(self.address, pool), pool, self.address.universe)
 
     async def stats(self) -> BackendStats:
         """Return the contents and the condition of the store."""

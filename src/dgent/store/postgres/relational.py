@@ -175,6 +175,8 @@ def explain(error: BaseException, place: str) -> Exception:
         return InputError(text, hint="give the type that the column has, or write CAST(:name AS type)")
     if state.startswith("23"):
         return Conflict(text, hint="another row has it, or a rule of the table forbids it")
+    if state == "2BP01":
+        return Conflict(text, hint="drop what depends on it first")
     if state.startswith("42") and state != "42501":
         return QueryError(text, field="query")
     if state == "42501":

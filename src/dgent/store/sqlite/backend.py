@@ -33,6 +33,7 @@ from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
+    from dgent.store.port.own_tables import OwnTables
     from dgent.store.port.relational import IRelationalStore
     from dgent.store.port.statement import BoundStatement, Params
     from dgent.store.upkeep import Upkeep
@@ -357,6 +358,15 @@ class SQLiteBackend(EmbeddedBackend):
         from dgent.store.sqlite.relational import SQLiteRelational  # loads when it is used
 
         return SQLiteRelational(self.path, self.durability, grown=self._require_open().writer.checkpoint_soon)
+
+    def own_tables(self) -> OwnTables:
+        """Return the caller's own tables as a whole; the caller closes them."""
+        from dgent.store.sqlite.relational import SQLiteRelational
+        from dgent.store.sqlite.tables import SQLiteTables
+
+        made = self.relational()
+        assert isinstance(made, SQLiteRelational)
+        return SQLiteTables(made)
 
     # -- parts of `stats` -------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from dgent.errors import Busy, Conflict, Corrupt, FormatTooNew, InputError, NotF
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
 from dgent.exchange import folders as place
+from dgent.exchange.tables import inspect_tables
 from dgent.exchange.telemetry import inspect_telemetry
 from dgent.model import reserved
 from dgent.store.jsonl.backend import JSONLBackend
@@ -226,6 +227,7 @@ async def doctor(context: Context, ask: Doctor) -> Examination:
     findings += await room.inspect(u, deep=ask.deep)
     findings += find_faults(await u.embedding(check=True))
     findings += await inspect_telemetry(u, ask.deep)
+    findings += await inspect_tables(u, ask.deep)
     findings += _leftovers(context, ask.fix)
     bad = [each for each in findings if each.level == "problem" and not each.fixed]
     if not bad and u.storage.state.recovering:

@@ -140,7 +140,12 @@ def draw_copy(found: Any, paint: Paint) -> Lines:
     """Draw the result of a copy."""
     new = f"{many(found.commits, 'commit')} new" if found.commits else "nothing new"
     held = f"{many(found.records, 'record')} as of commit {found.seq:,}"
-    return [f"{new}; both hold {held}, with the same digest"]
+    lines = [f"{new}; both hold {held}, with the same digest"]
+    if found.tables:
+        lines.append(f"{many(found.tables, 'own table')} copied")
+    if found.left_out:
+        lines.append(f"own tables left out: {', '.join(found.left_out)}")
+    return lines
 
 
 def draw_import(found: Any, paint: Paint) -> Lines:
