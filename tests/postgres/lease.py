@@ -61,6 +61,11 @@ def url_for(folder: Path) -> str:
     return with_universe(url, name)
 
 
+def ask_server(sql: str, *values: object) -> object:
+    """Ask the tests' server something that callers may not see."""
+    return _aside(lambda connection: connection.fetchval(sql, *values))
+
+
 def _aside(work: Callable[[asyncpg.Connection], Awaitable[R]]) -> R:
     """Run something on the server from wherever this is called, also inside an event loop."""
     thread, runner, connection = _connected()

@@ -14,7 +14,7 @@ import dgent
 from dgent.errors import Closed, Conflict, Denied, DgentError, InputError, QueryError
 from dgent.storage import IRelationalStore
 from dgent.universe.relational import RelationalStore
-from tests.postgres.lease import url_for
+from tests.postgres.lease import ask_server, url_for
 
 CREATE = "CREATE TABLE notes (id BIGINT PRIMARY KEY, text TEXT, size DOUBLE PRECISION)"
 PUT = "INSERT INTO notes (id, text) VALUES (:id, :text)"
@@ -167,6 +167,13 @@ async def test_a_long_statement_leaves_the_loop_free_and_can_be_cancelled(store:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await store.fetch_one("SELECT 1 AS one") == {"one": 1}
+    if store.dialect == "postgres":
+        running = "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND state = 'active'"
+        for _ in range(400):
+            if (left := ask_server(running, endless)) == 0:
+                break
+            await asyncio.sleep(0.05)
+        assert left == 0, "the server does not go on with it"
 
 
 async def test_a_handle_that_only_reads(store: RelationalStore) -> None:

@@ -206,6 +206,8 @@ class PostgresRelational(IRelationalStore):
         settings = {"application_name": "dgent sql"}
         if not address.pgbouncer:
             settings["search_path"] = f'"{self._role}", public'
+            # A cancelled call closes its connection; the server would go on with the statement for ever.
+            settings["client_connection_check_interval"] = "500ms"
             if admin is not None:
                 settings["role"] = self._role
             if reads_only:
