@@ -310,6 +310,7 @@ class WriterThread:
     def _do(self, job: WriteJob) -> None:
         job.error = None
         before = self.kernel.changes()
+        within = not self.connection.get_autocommit()
         try:
             if job.prepared is not None:
                 assert job.view is not None
@@ -321,7 +322,7 @@ class WriterThread:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
         except DgentError as error:
-            if self.kernel.changes() != before or self.connection.get_autocommit():
+            if self.kernel.changes() != before or (within and self.connection.get_autocommit()):
                 raise  # by a statement that wrote, or that ended the transaction of the whole group
             # Raised by a check, before the first write.
             job.error = error
