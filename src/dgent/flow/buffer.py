@@ -12,7 +12,7 @@ from dgent.errors import Conflict
 
 
 class FluxStats(msgspec.Struct):
-    """How many events a flow took, gave, dropped and skipped since it was started."""
+    """The numbers of events that a flow took, gave, dropped and skipped since it was started."""
 
     taken: int = 0
     given: int = 0

@@ -55,4 +55,4 @@ AGENT_MEMORY: Category[lens.Lens[Any, Any]] = Category(
     compose=lambda f, g: f >> g,
     same=_same_lens,
 )
-"""What agents remember: kinds of records, and lenses that look into them."""
+"""The memory of agents: kinds of records, and lenses that look into them."""

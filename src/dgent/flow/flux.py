@@ -43,7 +43,7 @@ class FluxState(Enum):
 
 @dataclass(frozen=True)
 class FluxConfig:
-    """How a flow behaves.
+    """The settings of a flow.
 
     `buffer_size` events are read ahead. When an agent is slower than its source, `block` makes the source
     wait; the others drop events and count them. `on_error` stops the flow, skips the event and keeps it as

@@ -77,7 +77,7 @@ class FunctorVerificationReport(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether both laws held."""
+        """True if both laws held."""
         return self.identity_law.passed and self.composition_law.passed
 
 

@@ -18,7 +18,7 @@ STATE = Schema[dict[str, Any]]("flow.state")
 """The schema of states that are plain dicts."""
 
 STEP = Schema[dict[str, Any]]("flow.step", history="none", feed=False)
-"""What steps with a name of their own gave, so that a repeated one gives it again."""
+"""The outputs of steps with a name, so that a repeated one gives its output again."""
 
 
 class Kept(NamedTuple, Generic[S]):

@@ -1,4 +1,4 @@
-"""How far a flow has come, kept with the state that it changes."""
+"""The position of a flow, kept with the state that it changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgent.model.datum import Datum
 
 
 class Progress:
-    """How far a flow with a name has come; it moves in the commit that saves the state."""
+    """The position of a flow with a name; it moves in the commit that saves the state."""
 
     def __init__(self, agent: StatefulAgent[Any, Any, Any], name: str) -> None:
         self._agent = agent
