@@ -706,6 +706,30 @@ class Universe:
         """Return the universe that shows everything."""
         return self.backend.universe if isinstance(self.backend, Gate) else self.present()
 
+    async def surface(
+        self,
+        text: str | None = None,
+        query: Query | None = None,
+        *,
+        seed: int | str = 0,
+        entropy: float = 0.7,
+        k: int = 1,
+        seen: Mapping[str, datetime] | None = None,
+        rest: timedelta = timedelta(days=1),
+        now: datetime | None = None,
+        **filters: Any,
+    ) -> builtins.list[Any]:
+        """Return up to `k` records that are related to a text, old, and were not seen within `rest`.
+
+        `seen` has the time when each record was last seen, by id. `entropy` is how much chance counts, from 0
+        (the best fit) to 1; the same `seed` draws the same. Without a text the oldest records are looked at.
+        """
+        from dgent.universe.surface import surface  # few programs use it
+
+        return await surface(
+            self, text, query, seed=seed, entropy=entropy, k=k, seen=seen, rest=rest, now=now, **filters
+        )
+
     async def embedded(self, *, progress: Progress | None = None) -> int:
         """Embed now all texts that wait, and return how many versions that were; raises EmbedderFailed."""
         await self._ready()
