@@ -15,8 +15,10 @@ from dgent.errors import Corrupt
 from dgent.exchange import backup, export
 from dgent.exchange.copy import copy, mirror
 from dgent.store.port.blob import BlobInfo
+from dgent.store.port.telemetry import TelemetryEvent
 from dgent.universe.blob import BlobStore, key_id, open_blobs
 from dgent.universe.room import load_room
+from tests.postgres.lease import url_for
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,43 @@ async def test_a_backup_has_blobs_and_a_restore_brings_them_back(tmp_path: Path,
         async with dgent.open(f"sqlite:///{home / name}") as u:
             assert await open_blobs(u).get("key") is None
             assert await open_blobs(u).contents.list() == [photo.value.image.id.removeprefix("blob:")]
+
+
+@pytest.mark.parametrize("place", ["files", "postgres"])
+async def test_a_backup_has_blobs_and_events_that_are_elsewhere(tmp_path: Path, place: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    url = f"files:{tmp_path / 'far'}" if place == "files" else url_for(tmp_path)
+    storage = {"blob": {"url": url}, "telemetry": {"url": f"sqlite:///{tmp_path / 'far.db'}"}}
+    async with dgent.open(f"sqlite:///{home / 'membrane.db'}", storage=storage) as u:
+        photo = await fill(u)
+        blobs, sha256 = open_blobs(u), photo.value.image.id.removeprefix("blob:")
+        await u.storage.telemetry.append([TelemetryEvent("span", id="a"), TelemetryEvent("span", id="b")])
+        made = await backup.backup(u, home, tmp_path / "backup")
+        assert len([each for each in made.files if each.startswith("blobs/")]) == 2 and not made.damaged
+        assert "telemetry.db" in made.files
+        (tmp_path / "fork").mkdir()
+        await backup.copy_into(u, home, tmp_path / "fork")
+        assert os.listdir(tmp_path / "fork") == ["membrane.db"]  # whose settings say the same place
+        await blobs.forget("key")
+        await blobs.contents.remove(sha256, _is_unused)
+        await u.storage.telemetry.append([TelemetryEvent("span", id="c")])
+    # In the place of the store that forgot, it is forgotten again; what is new at the place stays.
+    await backup.restore(tmp_path / "backup", home, replace=True, storage=storage)
+    assert os.listdir(home) == ["membrane.db"]
+    async with dgent.open(f"sqlite:///{home / 'membrane.db'}", storage=storage) as u:
+        assert await open_blobs(u).get("key") is None
+        assert await open_blobs(u).get(photo.value.image) == b"pixels"
+        assert await open_blobs(u).contents.list() == [sha256]
+        assert sorted(each.id for each in await u.storage.telemetry.query()) == ["a", "b", "c"]
+    await backup.restore(tmp_path / "backup", tmp_path / "new")
+    async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
+        assert await open_blobs(u).get("key") == b"new"
+        assert sorted(each.id for each in await u.storage.telemetry.query()) == ["a", "b"]
+
+
+async def _is_unused() -> bool:
+    return False
 
 
 async def test_a_backup_says_which_blobs_are_damaged(local: BlobStore, tmp_path: Path) -> None:

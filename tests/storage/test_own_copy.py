@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, aclosing, closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from dgent.doors.cli.draw.store import draw_copy
 from dgent.doors.cli.style import Paint
 from dgent.errors import Conflict
 from dgent.exchange import copy as copying
+from dgent.exchange import tables
 from dgent.exchange.backup import backup, restore
 from dgent.exchange.tables import inspect_tables
 from tests.storage.conftest import empty, url_of
@@ -125,6 +128,65 @@ async def test_a_table_of_the_target_is_kept(pair: tuple[dgent.Universe, dgent.U
     assert await tables.fetch_all("SELECT n FROM aside") == [{"n": 3}]
     lines = draw_copy(await copying.copy(source, target), Paint(False))
     assert lines[1:] == ["2 own tables copied"]
+
+
+async def test_a_mirror_follows_the_own_tables(
+    pair: tuple[dgent.Universe, dgent.Universe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "FOLLOW_S", 0.02)
+    monkeypatch.setattr(tables, "SHARE", 0)
+    source, target = pair
+    ours, theirs = source.storage.relational, target.storage.relational
+
+    async def wait_for(name: str, cents: int) -> None:
+        async with asyncio.timeout(20):
+            sql, values = "SELECT cents FROM items WHERE name = :name", {"name": name}
+            while await theirs.fetch_one(sql, values) != {"cents": cents}:
+                await asyncio.sleep(0.02)
+
+    async with aclosing(copying.mirror(source, target)) as seqs:
+        assert await anext(seqs) == 1
+        await ours.execute("UPDATE items SET cents = 20 WHERE id = 9")
+        following = asyncio.ensure_future(anext(seqs))
+        await wait_for("milk", 20)
+        await ours.execute("CREATE TABLE late (n INTEGER); UPDATE items SET cents = 21 WHERE id = 9")
+        await source.remember({"text": "and a record"})
+        assert await following == 2 and await target.count() == 3  # with the mark
+        following = asyncio.ensure_future(anext(seqs))
+        await wait_for("milk", 21)
+        assert await theirs.fetch_all("SELECT n FROM late") == []
+        await theirs.execute("UPDATE items SET cents = 5 WHERE id = 1")
+        await ours.execute("UPDATE items SET cents = 22 WHERE id = 9")
+        with pytest.raises(Conflict, match="'items'"):
+            async with asyncio.timeout(20):
+                await following
+    await theirs.execute("UPDATE items SET cents = 7 WHERE id = 1")
+    assert (await copying.copy(source, target)).tables == 3
+    await wait_for("milk", 22)
+
+
+async def test_an_interrupted_copy_of_tables_goes_on(
+    pair: tuple[dgent.Universe, dgent.Universe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair
+    await copying.copy(source, target)
+    await source.storage.relational.execute("UPDATE items SET cents = 20")
+    async with tables.open_tables(target) as theirs:
+        kind = type(theirs)
+    whole = kind.copy_from
+
+    async def fail(self: Any, other: Any, replaced: Any) -> None:
+        await whole(self, other, replaced)
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "copy_from", fail)
+        with pytest.raises(asyncio.CancelledError):
+            await copying.copy(source, target)
+    await source.storage.relational.execute("UPDATE items SET cents = 30")
+    assert (await copying.copy(source, target)).tables == 2
+    found = await target.storage.relational.fetch_one("SELECT min(cents) AS cents FROM items")
+    assert found == {"cents": 30}
 
 
 async def test_sqlite_copies_everything_that_is_not_its_own(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -44,6 +43,7 @@ from dgent.errors import (
     NotFound,
 )
 from dgent.exchange import folders
+from dgent.exchange.placed import HASH, Storage, fetch_contents, finish_sending, place_of, send_back
 from dgent.exchange.telemetry import find_telemetry, send_events
 from dgent.store.port.telemetry import Retention
 from dgent.store.registry import telemetry_for
@@ -99,7 +99,6 @@ async def apply_redactions(path: Path, redactions: Redactions) -> int:
 
 FORMAT = 1
 UPLOADS = "tmp"  # in the folder of blobs
-_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
@@ -268,8 +267,11 @@ async def backup(
 async def copy_into(
     universe: Universe, folder: Path | None, new: Path, *, progress: Progress | None = None
 ) -> None:
-    """Copy a constellation as a backup does, into an empty folder that becomes a constellation."""
-    await _build(universe, folder, new, progress)
+    """Copy a constellation as a backup does, into an empty folder that becomes a constellation.
+
+    What the settings place elsewhere is there for the new one as well.
+    """
+    await _build(universe, folder, new, progress, placed=False)
     (new / MANIFEST).unlink()
 
 
@@ -278,24 +280,47 @@ async def make_independent(folder: Path) -> None:
     await _in_thread(lambda _: sqlite.settle_restored(str(folder / DATABASE), None, {}))
 
 
-async def _build(universe: Universe, folder: Path | None, new: Path, progress: Progress | None) -> Manifest:
-    """Write all files of a backup into its new folder."""
+async def _build(
+    universe: Universe, folder: Path | None, new: Path, progress: Progress | None, placed: bool = True
+) -> Manifest:
+    """Write all files of a backup into its new folder; `placed` ones that are kept elsewhere, too."""
     upkeep = upkeep_of(universe.backend)
     # The database is read twice: to copy it, and to hash the copy.
     blobs = _find_blobs(universe, folder)
     pace = ProgressReporter(progress, 2 * (await universe.stats()).size_bytes + _blob_bytes(blobs))
     early = await _in_thread(lambda stopped: _copy_blobs(blobs, new, {}, pace, stopped))
-    await _copy_events(universe, folder, new)
+    if placed:
+        early |= await _fetch_contents(universe, new, early, pace)
+    events = await _copy_events(universe, folder, new, placed)
     start = pace.done
     await upkeep.copy_to(str(new / DATABASE), lambda done, _: pace.at(start + done))
-    made: Manifest = await _in_thread(lambda stopped: _complete(folder, blobs, new, early, pace, stopped))
+    if placed:  # once more, as `_complete` does for those in the folder
+        early |= await _fetch_contents(universe, new, early, pace)
+    made: Manifest = await _in_thread(
+        lambda stopped: _complete(None if events else folder, blobs, new, early, pace, stopped)
+    )
     pace.end()
     return made
 
 
-async def _copy_events(universe: Universe, folder: Path | None, new: Path) -> None:
-    """Write telemetry that is not in the folder, in Postgres or beside a file, as a file of the backup."""
-    events = None if folder is not None and (folder / TELEMETRY).is_file() else await find_telemetry(universe)
+async def _fetch_contents(
+    universe: Universe, new: Path, known: dict[str, BackupFile], pace: ProgressReporter
+) -> dict[str, BackupFile]:
+    found = await fetch_contents(universe, new, known, pace)
+    return {name: BackupFile(name, *each) for name, each in found.items()}
+
+
+async def _copy_events(universe: Universe, folder: Path | None, new: Path, placed: bool) -> bool:
+    """Write telemetry that is not in the folder, in Postgres or beside a file, as a file of the backup.
+
+    Returns whether it did: then it is not that of the folder, if the settings place it elsewhere.
+    """
+    elsewhere = place_of(universe._life.storage, "telemetry") is not None
+    if (elsewhere and not placed) or (
+        not elsewhere and folder is not None and (folder / TELEMETRY).is_file()
+    ):
+        return False
+    events = await find_telemetry(universe)
     if events is not None:
         made = telemetry_for(f"sqlite:///{new / TELEMETRY}", Retention(None, None))
         try:
@@ -303,6 +328,7 @@ async def _copy_events(universe: Universe, folder: Path | None, new: Path) -> No
         finally:
             await made.close()
         sync(str(new / TELEMETRY))
+    return events is not None
 
 
 def _check_target(target: Path, folder: Path | None) -> None:
@@ -362,7 +388,7 @@ def _complete(
     # it, so that none it refers to is missing.
     files = _copy_blobs(blobs, new, early, pace, stopped)
     hashes = ((name.rpartition("/")[2], file.sha256) for name, file in files.items())
-    spoilt = [f"blob:{name}" for name, found in hashes if _HASH.fullmatch(name) and name != found]
+    spoilt = [f"blob:{name}" for name, found in hashes if HASH.fullmatch(name) and name != found]
     if folder is not None and (folder / TELEMETRY).is_file():
         sqlite.copy_database(str(folder / TELEMETRY), str(new / TELEMETRY), ProgressReporter(None), stopped)
         sync(str(new / TELEMETRY))
@@ -397,13 +423,19 @@ def inspect_backup(source: Path) -> Backup:
 
 
 async def restore(
-    source: Path, folder: Path, *, replace: bool = False, progress: Progress | None = None
+    source: Path,
+    folder: Path,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+    storage: Storage | None = None,
 ) -> Restored:
     """Put a backup in the place of a constellation, after checking all of it.
 
     It is unpacked beside the current store and opened once; only then the two are swapped, in one step. The
     old one is kept under another name. Raises Busy, naming the process, while anyone has the store open. What
     the replaced store has forgotten or redacted since the backup is removed from the restored one as well.
+    Where `storage` places blobs or telemetry elsewhere, those of the backup are added there.
     """
     source = Path(os.path.abspath(folders.check_path(source, "source")))
     folder = Path(os.path.realpath(folders.check_path(folder, "to")))
@@ -418,7 +450,9 @@ async def restore(
             # Once before the old store is locked, because it may take long; and once more while it is.
             gone = await _in_thread(lambda _: _read_gone_of_folder(folder, made))
             first = await _remove_again(new, gone)
+            sent = await send_back(new, storage or {})
             kept, more, found = await _take_place(new, folder, made, gone, replace)
+            await finish_sending(folder, storage or {}, sent, forgotten=any(more))
     pace.end()
     forgotten, redacted = (a + b for a, b in zip(first, more, strict=True))
     return Restored(str(folder), found.seq, found.records, kept, forgotten, redacted)

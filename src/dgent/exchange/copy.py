@@ -20,7 +20,7 @@ from dgent import clock, codec
 from dgent.errors import Conflict, Corrupt, HistoryGone, InputError, StorageError, Unavailable, Unsupported
 from dgent.exchange.contents import check_contents, copy_contents
 from dgent.exchange.snapshot import Snapshot
-from dgent.exchange.tables import check_tables, copy_tables
+from dgent.exchange.tables import check_tables, copy_tables, describe_tables, follow_tables
 from dgent.exchange.telemetry import copy_events
 from dgent.model import reserved
 from dgent.model.datum import Datum
@@ -172,21 +172,42 @@ async def replay(source: Universe, target: Universe, *, progress: Progress | Non
 async def mirror(source: Universe, target: Universe) -> AsyncIterator[int]:
     """Copy, then follow the source; yield the seq of each commit once the target has it.
 
-    Schemas that are kept off the feed are updated by `copy` only.
+    Telemetry and own tables follow by themselves, without a seq. Schemas that are kept off the feed are
+    updated by `copy` only.
     """
+    tables = await describe_tables(source)
     done = await copy(source, target)
     yield done.seq
     run = await _CopyRun.begin(source, target)
-    events = asyncio.create_task(run.follow_events())
+    beside = [asyncio.create_task(run.follow_events()), asyncio.create_task(run.follow_tables(tables))]
     try:
-        async for seq in _follow(source, run, done.seq):
-            yield seq
+        async with aclosing(_follow(source, run, done.seq)) as seqs:
+            while (seq := await _next_unless_failed(seqs, beside)) is not None:
+                yield seq
     finally:
-        events.cancel()
-        await asyncio.gather(events, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
 
 
-async def _follow(source: Universe, run: _CopyRun, since: int) -> AsyncIterator[int]:
+async def _next_unless_failed(seqs: AsyncGenerator[int], beside: Sequence[asyncio.Task[None]]) -> int | None:
+    """Return the next seq, None at the end; raises what ended one of the tasks beside."""
+    step = asyncio.ensure_future(anext(seqs, None))
+    try:
+        # A task that ended without an error had nothing to do.
+        running = [task for task in beside if not task.done() or task.exception() is not None]
+        while not step.done():
+            await asyncio.wait([step, *running], return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in running if task.done()]:
+                running.remove(task)
+                task.result()
+        return await step
+    finally:
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+
+
+async def _follow(source: Universe, run: _CopyRun, since: int) -> AsyncGenerator[int]:
     """Replay each commit of the source as it is made; yield its seq."""
     # As stored, not as values of the schemas that this program has registered.
     async with aclosing(feed.watch(source.backend, Contracts(), since, None)) as changes:
@@ -214,6 +235,7 @@ class _CopyRun:
         self._events = 0 if mark is None else int(mark.data.get("events", 0))  # how far telemetry is copied
         # The digests of the own tables that were copied, by name.
         self.tables: dict[str, str] = {} if mark is None else dict(mark.data.get("tables") or {})
+        self._moving = asyncio.Lock()  # the mark: records and tables move it
 
     @classmethod
     async def begin(cls, source: Universe, target: Universe) -> _CopyRun:
@@ -329,15 +351,20 @@ class _CopyRun:
         after = await copy_events(self.source, self.target, self._events)
         if after != self._events:
             self._events = after
-            await self._commit([], "system", OWN, self.seq, self._time, moves=True)
+            await self._commit([], "system", OWN, None)
 
     async def copy_tables(self) -> list[str]:
         """Copy the caller's own tables; return what was left out."""
-        tables, left_out = await copy_tables(self.source, self.target, self.tables)
+        return await copy_tables(self.source, self.target, self.tables, self._note_tables)
+
+    async def _note_tables(self, tables: dict[str, str]) -> None:
         if tables != self.tables:
             self.tables = tables
-            await self._commit([], "system", OWN, self.seq, self._time, moves=True)
-        return left_out
+            await self._commit([], "system", OWN, None)
+
+    async def follow_tables(self, last: str) -> None:
+        """Copy the own tables whenever they changed; raises Conflict if others wrote to the copies."""
+        await follow_tables(self.source, self.target, last, self.copy_tables)
 
     async def follow_events(self) -> None:
         """Copy telemetry as it arrives; the next commit, or the next copy, notes how far it is."""
@@ -351,12 +378,19 @@ class _CopyRun:
         ops: Sequence[Op],
         author: str,
         note: str | None,
-        seq: int,
+        seq: int | None,
         time: str = "",
-        moves: bool = False,
     ) -> None:
-        if seq == self.seq and not ops and not moves:
+        """Write records along with the mark; without a `seq` the mark stays there, and its rest is new."""
+        async with self._moving:
+            await self._commit_alone(ops, author, note, seq, time)
+
+    async def _commit_alone(
+        self, ops: Sequence[Op], author: str, note: str | None, seq: int | None, time: str
+    ) -> None:
+        if seq == self.seq and not ops:
             return
+        seq = self.seq if seq is None else seq
         self._time = time or (self._time if seq == self.seq else "")
         mark = Datum(
             f"dgent.copy:{self._name}",

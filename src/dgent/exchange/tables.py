@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from dgent.errors import Conflict
+from dgent.errors import Conflict, StorageError
 from dgent.store.port.own_tables import EMPTY, OwnTables
 from dgent.store.upkeep import Finding
 from dgent.universe.gate import Gate
 from dgent.universe.universe import Universe
 
 ENGINES = ("sqlite", "postgres")
+BEGUN = "*"  # in the place of a digest: a copy that began to replace this table, and may not have ended
+FOLLOW_S, SHARE = 0.5, 9  # a mirror looks at its tables so often, and for a tenth of the time at most
 
 
 @asynccontextmanager
@@ -37,22 +40,58 @@ async def check_tables(source: Universe, target: Universe, copied: Mapping[str, 
 
 
 async def copy_tables(
-    source: Universe, target: Universe, copied: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Copy all own tables; return the digest of each, and what was left out.
+    source: Universe,
+    target: Universe,
+    copied: Mapping[str, str],
+    note: Callable[[dict[str, str]], Awaitable[None]],
+) -> list[str]:
+    """Copy all own tables; return what was left out.
 
-    `copied` has the digests of an earlier copy. A table that is still as that left it is replaced.
+    `copied` has the digests of an earlier copy: a table that is still as that left it is replaced. `note`
+    keeps those of this one; it is told of the tables that are about to change before they do.
     """
     async with open_tables(source) as ours, open_tables(target) as theirs:
         names = [] if ours is None else await ours.names()
         if ours is None or theirs is None or source.backend.name != target.backend.name:
-            return {}, names
+            await note({})
+            return names
         if not names and not copied:
-            return {}, []
+            return []
         replaced = await _find_replaced(ours, theirs, copied)
-        left_out = await theirs.copy_from(ours, replaced)
-        held = await theirs.names()
-        return {name: await theirs.digest(name) for name in names if name in held}, left_out
+        changed = [name for name in names if copied.get(name) != await ours.digest(name)]
+        await note({**copied, **dict.fromkeys(changed, BEGUN)})
+        digests, left_out = await theirs.copy_from(ours, replaced)
+        await note(digests)
+        return left_out
+
+
+async def follow_tables(
+    source: Universe, target: Universe, last: str, copy: Callable[[], Awaitable[object]]
+) -> None:
+    """Call `copy` whenever the own tables are no longer as described in `last`; ends if it cannot be."""
+    async with open_tables(source) as ours, open_tables(target) as theirs:
+        if ours is None or theirs is None or source.backend.name != target.backend.name:
+            return
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            with suppress(StorageError):  # the commits that are copied beside it say what is wrong
+                found = await _describe(ours)
+                if found != last:
+                    await copy()
+                    last = found
+            await asyncio.sleep(max(FOLLOW_S, SHARE * (loop.time() - began)))
+
+
+async def describe_tables(universe: Universe) -> str:
+    """Return a text that is another one after any change of own tables."""
+    async with open_tables(universe) as tables:
+        return "" if tables is None else await _describe(tables)
+
+
+async def _describe(tables: OwnTables) -> str:
+    digests = [f"{name} {await tables.digest(name)}" for name in await tables.names()]
+    return "\n".join([await tables.shape(), *digests]) if digests else ""
 
 
 async def _find_replaced(ours: OwnTables, theirs: OwnTables, copied: Mapping[str, str]) -> list[str]:
@@ -64,7 +103,7 @@ async def _find_replaced(ours: OwnTables, theirs: OwnTables, copied: Mapping[str
             continue
         digest = await theirs.digest(name)
         # A copy that was interrupted at its very end has not recorded what it copied.
-        if not (digest.startswith(EMPTY) or digest == copied.get(name)) and (
+        if not (digest.startswith(EMPTY) or copied.get(name) in (digest, BEGUN)) and (
             name not in names or digest != await ours.digest(name)
         ):
             raise Conflict(

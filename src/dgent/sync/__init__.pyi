@@ -821,7 +821,8 @@ def copy(source: Universe, target: Universe, *, progress: Progress | None = None
 def mirror(source: Universe, target: Universe) -> Stream[int]:
     """Copy, then follow the source; yield the seq of each commit once the target has it.
 
-    Schemas that are kept off the feed are updated by `copy` only.
+    Telemetry and own tables follow by themselves, without a seq. Schemas that are kept off the feed are
+    updated by `copy` only.
     """
 
 class DataMixin:

@@ -20,10 +20,15 @@ class OwnTables(Protocol):
         """Return the number of rows of a table and a hash of them: `12:ab3f…`."""
         ...
 
-    async def copy_from(self, source: Any, replaced: Sequence[str]) -> list[str]:
-        """Copy all tables of a store of the same engine, in one transaction; return what was left out.
+    async def shape(self) -> str:
+        """Return a hash of all definitions that a copy brings: tables, indexes, views and the like."""
+        ...
 
-        The tables in `replaced` are dropped first.
+    async def copy_from(self, source: Any, replaced: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """Copy all tables of a store of the same engine, in one transaction.
+
+        The tables in `replaced` are dropped first. Returns the digests of the copied tables by their names,
+        before anybody else could change them, and what was left out.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -32,19 +33,24 @@ class PostgresTables:
 
     async def digest(self, name: str) -> str:
         """Return the number of rows of a table and the sum of their hashes."""
-        # Not the row's name alone, which could be that of a column.
-        total = "coalesce(sum(hashtextextended(ROW(dgent_row.*)::text, 0)), 0)"
-        sql = f"SELECT count(*) AS n, {total} AS s FROM {quote(name)} dgent_row"
-        found = await self.store.fetch_one(sql)
+        found = await self.store.fetch_one(_DIGEST.format(quote(name)))
         assert found is not None, "an aggregate has a row"
         return f"{found['n']}:{found['s']}"
 
-    async def copy_from(self, source: PostgresTables, replaced: Sequence[str]) -> list[str]:
+    async def shape(self) -> str:
+        """Return a hash of the definitions of columns, constraints, indexes, sequences and views."""
+        async with self.store.transaction() as reading:
+            assert isinstance(reading, SQLTransaction)
+            return await reading.run(_hash_shape)
+
+    async def copy_from(
+        self, source: PostgresTables, replaced: Sequence[str]
+    ) -> tuple[dict[str, str], list[str]]:
         """Copy all tables, in one transaction; what the target's server refuses is left out, and named."""
         async with source.store.transaction() as reading, self.store.transaction() as writing:
             assert isinstance(reading, SQLTransaction) and isinstance(writing, SQLTransaction)
 
-            async def copy(into: asyncpg.Connection) -> list[str]:
+            async def copy(into: asyncpg.Connection) -> tuple[dict[str, str], list[str]]:
                 return await reading.run(lambda out: _Copy(out, into, self._universe).run(replaced))
 
             return await writing.run(copy)
@@ -58,6 +64,14 @@ class PostgresTables:
         await self.store.close()
 
 
+async def _hash_shape(connection: asyncpg.Connection) -> str:
+    found = [[*row] for row in await connection.fetch(_TABLES)]
+    found += [[*each] for row in list(found) for each in await connection.fetch(_COLUMNS, row[0])]
+    for sql in (_LATER, _SEQUENCES, _VIEWS):
+        found += [[*row] for row in await connection.fetch(sql)]
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
 class _Copy:
     """One copy, by a connection to each server; the search path of both begins with the tables' schema."""
 
@@ -65,8 +79,8 @@ class _Copy:
         self._out, self._into, self._universe = out, into, universe
         self._left_out: list[str] = []
 
-    async def run(self, replaced: Sequence[str]) -> list[str]:
-        """Copy everything; return what was left out."""
+    async def run(self, replaced: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """Copy everything; return the digest of each copied table, and what was left out."""
         await self._out.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         views, tables = await self._out.fetch(_VIEWS), await self._out.fetch(_TABLES)
         unfit = {row["name"]: row["unfit"] for row in tables if row["unfit"]}
@@ -91,7 +105,16 @@ class _Copy:
             async with self._attempt(f"view {row['name']}"):
                 await self._define(f"CREATE VIEW {quote(row['name'])} AS {row['sql']}")
         self._left_out += [row["name"] for row in await self._out.fetch(_OTHERS)]
-        return self._left_out
+        return await self._compute_digests(), self._left_out
+
+    async def _compute_digests(self) -> dict[str, str]:
+        ours = {row["name"] for row in await self._out.fetch(_TABLES)}
+        found = {}
+        for row in await self._into.fetch(_TABLES):
+            if (name := row["name"]) in ours:
+                digest = await self._into.fetchrow(_DIGEST.format(quote(name)))
+                found[name] = f"{digest['n']}:{digest['s']}"
+        return found
 
     async def _drop(self, kind: str, names: Sequence[str]) -> None:
         """Drop what is replaced; with the schema, since the search path has another one after it."""
@@ -145,6 +168,10 @@ class _Copy:
         await self._into.execute("SELECT setval($1::text::regclass, $2, $3)", name, *at)
 
 
+# Not the row's name alone, which could be that of a column.
+_DIGEST = """
+SELECT count(*) AS n, coalesce(sum(hashtextextended(ROW(dgent_row.*)::text, 0)), 0) AS s FROM {} dgent_row
+"""
 _SPACE = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
 _NAMES = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -31,11 +31,16 @@ class SQLiteTables:
         """Return the number of rows of a table and a hash of them; of a virtual one, of its inner tables."""
         return await self._store.run_trusted(lambda held: _digest(held, name))
 
-    async def copy_from(self, source: SQLiteTables, replaced: Sequence[str]) -> list[str]:
+    async def shape(self) -> str:
+        """Return a hash of the definitions of tables, indexes, views and triggers."""
+        return await self._store.run_trusted(_hash_shape)
+
+    async def copy_from(
+        self, source: SQLiteTables, replaced: Sequence[str]
+    ) -> tuple[dict[str, str], list[str]]:
         """Copy all tables, indexes, views and triggers of another file, in one transaction."""
         path = source._store.path
-        await self._store.run_trusted(lambda held: _copy(held, path, replaced))
-        return []
+        return await self._store.run_trusted(lambda held: _copy(held, path, replaced)), []
 
     async def find_broken(self) -> list[str]:
         """Return a sentence for each table with rows that refer to rows that are not there."""
@@ -67,7 +72,7 @@ def _is_own(name: str) -> bool:
 
 def _digest(held: SQLConnection, name: str) -> str:
     count, total = 0, hashlib.sha256()
-    sql = "SELECT t.type, m.sql FROM pragma_table_list(?) t JOIN sqlite_schema m ON m.name = t.name"
+    sql = "SELECT t.type, m.sql FROM pragma_table_list(?) t JOIN main.sqlite_schema m ON m.name = t.name"
     kind, text = _rows(held, f"{sql} WHERE t.schema = 'main'", name)[0]
     total.update(text.encode())
     inner = [each for each in _list(held, "main", "'shadow'") if each.startswith(f"{name}_")]
@@ -79,7 +84,13 @@ def _digest(held: SQLConnection, name: str) -> str:
     return f"{count}:{total.hexdigest()}"
 
 
-def _copy(held: SQLConnection, path: str, replaced: Sequence[str]) -> None:
+def _hash_shape(held: SQLConnection) -> str:
+    rows = _rows(held, "SELECT name, tbl_name, sql FROM main.sqlite_schema ORDER BY rowid")
+    own = [row for row in rows if _is_own(row[0]) and _is_own(row[1])]
+    return hashlib.sha256(repr(own).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _copy(held: SQLConnection, path: str, replaced: Sequence[str]) -> dict[str, str]:
     connection = held.connection
     _rows(held, f"ATTACH ? AS {_SOURCE}", path)
     try:
@@ -91,7 +102,9 @@ def _copy(held: SQLConnection, path: str, replaced: Sequence[str]) -> None:
         connection.execute("DELETE FROM main.sqlite_sequence WHERE 0")
         _copy_all(held, replaced)
         held.check_store()
+        digests = {name: _digest(held, name) for name in _list(held, _SOURCE, "'table', 'virtual'")}
         connection.execute("COMMIT")
+        return digests
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

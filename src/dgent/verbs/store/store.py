@@ -317,7 +317,13 @@ async def restore(context: Context, ask: RestoreStore) -> RestoreResult:
     found = backups.inspect_backup(Path(ask.source))
     if ask.dry_run:
         return RestoreResult(str(folder), found.seq, found.records, None, 0, True)
-    done = await backups.restore(Path(ask.source), folder, replace=ask.replace, progress=context.report)
+    done = await backups.restore(
+        Path(ask.source),
+        folder,
+        replace=ask.replace,
+        progress=context.report,
+        storage=context.settings.storage,
+    )
     return RestoreResult(done.path, done.seq, done.records, done.kept, done.forgotten, False, done.redacted)
 
 
