@@ -332,11 +332,12 @@ class Transaction:
     def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
 
-    def execute(self, query: str, params: Params | None = None) -> None:
+    def execute(self, query: str, params: Params | None = None, *, rows: int | None = None) -> None:
         """Run a statement on the caller's own tables when the transaction commits, with its records or not.
 
         It is checked now, and runs in the database's own transaction after the records are written. What it
-        runs into then, such as a constraint, undoes the records, too. Only SQLite and Postgres can do it.
+        runs into then, such as a constraint, undoes the records, too; so does another number of changed rows
+        than `rows`. Only SQLite and Postgres can do it.
         """
 
     def get(self, id: str, *, raw: bool = False) -> Any:

@@ -89,6 +89,7 @@ class StorageMachine:
         self._may_degrade = hasattr(universe.backend, "degradation")
         self._error: DgentError | None = None
         self._recovering = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()  # held: a loop keeps no hold on its tasks
         self.reopen: list[Callable[[], Awaitable[None]]] = []  # how ports let go of their connections
 
     @property
@@ -171,6 +172,13 @@ class StorageMachine:
         if self._state.recovering:
             with suppress(DgentError):  # the error itself is raised; the next call tries again
                 await self.recover()
+
+    def end_soon(self, op: StorageOp) -> None:
+        """End an operation where nothing can be awaited; what waits for its end goes on in a task."""
+        if not self.try_end(_INDEX[_END[op]]):
+            task = asyncio.get_running_loop().create_task(self.end(op))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     @asynccontextmanager
     async def running(self, op: StorageOp) -> AsyncIterator[None]:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dgent.errors import Closed, Denied
-from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write
-from dgent.store.port.statement import Dialect, Params, split
+from dgent.model.polynomial import StorageOp
+from dgent.store.port.relational import (
+    Answer,
+    IRelationalStore,
+    Isolation,
+    Row,
+    SQLRunner,
+    SQLSession,
+    refuse_write,
+)
+from dgent.store.port.statement import Dialect, Params, one, split
+from dgent.universe.machine import StorageMachine, machine_of
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
     from dgent.universe.views import Views
 
+R = TypeVar("R")
+
 Make = Callable[[], IRelationalStore]
 
+_READS = frozenset(("select", "values", "pragma", "explain"))
 KEPT = 512  # statements that are known to name no records of rooms
 
 
@@ -135,6 +149,94 @@ class RelationalTransaction:
         return await self._runner.fetch_one(query, params)
 
 
+class _Session(SQLSession):
+    """A session of the engine, whose statements and transactions begin and end by the storage machine."""
+
+    def __init__(self, tables: _Runner, machine: StorageMachine) -> None:
+        self._tables, self._machine = tables, machine
+        self._inner: SQLSession | None = None
+        self._writes = False  # whether the machine counts the open transaction
+        self.isolation: Isolation = "READ COMMITTED"
+
+    def _open(self) -> SQLSession:
+        """Return the engine's session: a new one after each transaction, since the store may be reopened."""
+        if self._inner is None:
+            self._inner = self._tables.open().connect_driver()  # type: ignore[attr-defined]
+        self._inner.isolation = self.isolation
+        return self._inner
+
+    @property
+    def is_open(self) -> bool:
+        """True while a transaction is open."""
+        return self._inner is not None and self._inner.is_open
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of dgent's own tables, in lower case."""
+        return self._open().own_names
+
+    async def run(self, query: str, params: Params | None = None) -> Answer:
+        """Run one statement; the first one that writes begins a transaction."""
+        if not self._tables.is_plain(query):
+            query, params = await self._tables.attach(query, params)
+        reads = self.isolation != "SERIALIZABLE" and one(query, "sqlite").first in _READS
+        return await self._guard(
+            partial(self._open().run, query, params), StorageOp.READ if reads else StorageOp.WRITE
+        )
+
+    async def run_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Run one statement for each row of parameters and return how many rows they changed."""
+        if not self._tables.is_plain(query):
+            raise Denied("rows of a room are not written by a driver", hint="use u.storage.relational")
+        return await self._guard(partial(self._open().run_many, query, rows))
+
+    async def mark(self, step: Literal["SAVEPOINT", "RELEASE", "ROLLBACK TO"], name: str) -> None:
+        """Make, release or go back to a savepoint; the first one begins a transaction."""
+        await self._guard(partial(self._open().mark, step, name))
+
+    async def _guard(self, call: Callable[[], Awaitable[R]], op: StorageOp = StorageOp.WRITE) -> R:
+        """Run a call: inside the transaction, or as an operation, which lasts as long as what it begins."""
+        if self._writes:
+            return await call()
+        await self._machine.begin(op)
+        failed: BaseException | None = None
+        try:
+            return await call()
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if self.is_open:
+                self._writes = True
+            else:
+                await self._machine.end(op, failed)
+
+    async def commit(self) -> None:
+        """Commit the transaction, if one is open; one that cannot be committed is undone."""
+        if not self.is_open:
+            return
+        failed: BaseException | None = None
+        try:
+            assert self._inner is not None
+            await self._inner.commit()
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self._inner, self._writes = None, False
+            await self._machine.end(StorageOp.WRITE, failed)
+
+    def rollback(self) -> None:
+        """Undo the transaction, if one is open; waits for nothing."""
+        inner, self._inner = self._inner, None
+        if inner is None:
+            return
+        inner.rollback()
+        if self._writes:
+            self._writes = False
+            self._machine.end_soon(StorageOp.WRITE)
+
+
 class RelationalStore:
     """The caller's own tables: `u.storage.relational`. Parameters are written `:name` and given by name.
 
@@ -218,3 +320,17 @@ class RelationalStore:
     async def close(self) -> None:
         """Close the tables; statements under way end first."""
         await self._tables.close()
+
+
+def open_session(tables: RelationalStore) -> SQLSession:
+    """Return a session for a driver of SQL, whose transaction ends by a call; only SQLite has such."""
+    return _Session(tables._tables, machine_of(tables._universe))
+
+
+async def open_driver(tables: RelationalStore) -> Any:
+    """Return a connection of Postgres' own driver, as the role of the tables; the caller closes it.
+
+    dgent does not read what is run on it.
+    """
+    store: Any = tables._tables.open()
+    return await store.connect_driver()

@@ -188,14 +188,16 @@ class Transaction:
         """Have the commit fail unless a record is as expected."""
         self._buffer(Check(ids.check_id(id), expect))
 
-    async def execute(self, query: str, params: Params | None = None) -> None:
+    async def execute(self, query: str, params: Params | None = None, *, rows: int | None = None) -> None:
         """Run a statement on the caller's own tables when the transaction commits, with its records or not.
 
         It is checked now, and runs in the database's own transaction after the records are written. What it
-        runs into then, such as a constraint, undoes the records, too. Only SQLite and Postgres can do it.
+        runs into then, such as a constraint, undoes the records, too; so does another number of changed rows
+        than `rows`. Only SQLite and Postgres can do it.
         """
         self._check_open()
-        self._statements.append(await self._universe.check_statement(query, params))
+        bound = await self._universe.check_statement(query, params)
+        self._statements.append(bound._replace(rows=rows))
 
     def _buffer_put(self, op: Put) -> Datum:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from dgent.errors import Denied, InputError
+from dgent.errors import Conflict, Denied, InputError
 from dgent.store.port.statement import Dialect, Params
 
 RESERVED = "dgent_"
 """Names that begin so are for tables of later versions of dgent."""
 
 Row = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """All that a statement answers: names of columns, rows, how many it changed, and the last row's number.
+
+    `names` is empty for a statement that gives no rows.
+    """
+
+    names: Sequence[str]
+    rows: list[Any]
+    changed: int
+    last_id: int
 
 
 class SQLRunner(Protocol):
@@ -63,6 +75,50 @@ class IRelationalStore(SQLRunner, Protocol):
         ...
 
 
+Isolation = Literal["READ COMMITTED", "SERIALIZABLE", "AUTOCOMMIT"]
+
+
+class SQLSession(Protocol):
+    """The statements of one connection, for a driver of SQL: a transaction ends by a call, not with a block.
+
+    With `READ COMMITTED` a statement that only reads sees the newest commit, until the first one that
+    writes begins the transaction. With `SERIALIZABLE` the first statement begins it, and nobody else writes
+    until it ends. With `AUTOCOMMIT` each statement is a transaction.
+    """
+
+    isolation: Isolation
+
+    @property
+    def is_open(self) -> bool:
+        """True while a transaction is open."""
+        ...
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of dgent's own tables, in lower case."""
+        ...
+
+    async def run(self, query: str, params: Params | None = None) -> Answer:
+        """Run one statement; the first one that writes begins a transaction."""
+        ...
+
+    async def run_many(self, query: str, rows: Sequence[Params]) -> int:
+        """Run one statement for each row of parameters and return how many rows they changed."""
+        ...
+
+    async def mark(self, step: Literal["SAVEPOINT", "RELEASE", "ROLLBACK TO"], name: str) -> None:
+        """Make, release or go back to a savepoint; the first one begins a transaction."""
+        ...
+
+    async def commit(self) -> None:
+        """Commit the transaction, if one is open."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction, if one is open; waits for nothing."""
+        ...
+
+
 def row_maker(names: Sequence[str]) -> Sequence[str]:
     """Return the names of columns, if each is there once: a dict could not hold the others."""
     if len(set(names)) != len(names):
@@ -73,6 +129,16 @@ def row_maker(names: Sequence[str]) -> Sequence[str]:
             field=double,
         )
     return names
+
+
+def refuse_row(message: str) -> Conflict:
+    """Return the error for a row that would break a rule of its table."""
+    return Conflict(message, hint="another row has it, or a rule of the table forbids it", rule=True)
+
+
+def is_broken_rule(error: Conflict) -> bool:
+    """Return whether an error is of a row that would break a rule of its table."""
+    return bool(error.details.get("rule"))
 
 
 def refuse_write() -> Denied:

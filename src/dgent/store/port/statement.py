@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from dgent.errors import InputError, QueryError
+from dgent.errors import Conflict, InputError, QueryError
 
 Dialect = Literal["sqlite", "postgres"]
 Params = Mapping[str, Any]
@@ -126,10 +126,14 @@ def get_value(params: Params, name: str) -> Any:
 
 
 class BoundStatement(NamedTuple):
-    """A statement with its parameters, checked: it runs inside a commit, after the records are written."""
+    """A statement with its parameters, checked: it runs inside a commit, after the records are written.
+
+    `rows` is how many rows it must change; None if any number will do.
+    """
 
     statement: Statement
     params: Params | None
+    rows: int | None = None
 
 
 def check_attached(query: str, params: Params | None, dialect: Dialect) -> BoundStatement:
@@ -142,6 +146,15 @@ def check_attached(query: str, params: Params | None, dialect: Dialect) -> Bound
             field="query",
         )
     return BoundStatement(statement, bind(statement, params))
+
+
+def check_changed(bound: BoundStatement, changed: int) -> None:
+    """Raise Conflict if a statement of a commit changed another number of rows than it must."""
+    if bound.rows is not None and bound.rows != changed:
+        raise Conflict(
+            f"a statement of the commit changed {changed} rows, and {bound.rows} were expected",
+            hint="someone else changed them meanwhile, and nothing was done: run the transaction again",
+        )
 
 
 def refuse_long() -> QueryError:

@@ -16,8 +16,18 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from dgent.errors import Busy, Closed, Conflict, Denied, DgentError, InputError, OutcomeUnknown, QueryError
-from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
+from dgent.errors import (
+    Busy,
+    Closed,
+    Conflict,
+    Denied,
+    DgentError,
+    InputError,
+    OutcomeUnknown,
+    QueryError,
+    Unsupported,
+)
+from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_row, refuse_write, row_maker
 from dgent.store.port.statement import (
     ATTACHED_S,
     BoundStatement,
@@ -25,6 +35,7 @@ from dgent.store.port.statement import (
     Params,
     Statement,
     bind,
+    check_changed,
     one,
     refuse_long,
     split,
@@ -156,15 +167,17 @@ async def run_attached(
         f"SET LOCAL statement_timeout TO {int(ATTACHED_S * 1000)};"
         f' SET LOCAL ROLE "{role}"; SET LOCAL search_path TO "{role}", public'
     )
-    for statement, params in statements:
+    for each in statements:
+        statement, params, _rows = each
         try:
-            await _execute(connection, statement, _values(statement, params))
+            done = await _execute(connection, statement, _values(statement, params))
         except (*errors.FAILURES, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, errors.FAILURES) and errors.is_gone(error):
                 raise  # the writer finds out whether the commit happened
             if getattr(error, "sqlstate", None) == "57014":
                 raise refuse_long() from None
             raise explain(error, address.place) from None
+        check_changed(each, _count(done))
 
 
 def explain(error: BaseException, place: str) -> Exception:
@@ -174,7 +187,7 @@ def explain(error: BaseException, place: str) -> Exception:
     if isinstance(error, asyncpg.DataError | TypeError) or state.startswith("22"):
         return InputError(text, hint="give the type that the column has, or write CAST(:name AS type)")
     if state.startswith("23"):
-        return Conflict(text, hint="another row has it, or a rule of the table forbids it")
+        return refuse_row(text)
     if state == "2BP01":
         return Conflict(text, hint="drop what depends on it first")
     if state.startswith("42") and state != "42501":
@@ -377,6 +390,19 @@ class PostgresRelational(IRelationalStore):
         role = f'SET LOCAL ROLE "{self._role}"; ' if self._admin is not None else ""
         only = "SET TRANSACTION READ ONLY; " if self._reads_only else ""
         return f'{only}{role}SET LOCAL search_path TO "{self._role}", public'
+
+    async def connect_driver(self) -> asyncpg.Connection:
+        """Return a connection of the driver, as the role of these tables; the caller closes it."""
+        if self._address.pgbouncer:
+            raise Unsupported(
+                "behind PgBouncer a connection keeps no role", hint="give a URL of the server itself"
+            )
+        if not self._ready or self._closed:
+            await self._prepare()
+        try:
+            return await self._pool.connect()
+        except errors.FAILURES as error:
+            raise errors.translate(error, self._address.place) from None
 
     def limit_to_reads(self) -> IRelationalStore:
         """Return a handle on the same tables that only reads, with connections of its own."""

@@ -13,9 +13,16 @@ from typing import Any
 
 import apsw
 
-from dgent.errors import Conflict, Denied, InputError, QueryError
-from dgent.store.port.relational import RESERVED
-from dgent.store.port.statement import ATTACHED_S, BoundStatement, Params, is_plain, refuse_long
+from dgent.errors import Denied, InputError, QueryError
+from dgent.store.port.relational import RESERVED, refuse_row
+from dgent.store.port.statement import (
+    ATTACHED_S,
+    BoundStatement,
+    Params,
+    check_changed,
+    is_plain,
+    refuse_long,
+)
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import translate
 
@@ -164,9 +171,11 @@ class AttachedStatements:
         authorizer.refusal, authorizer.passes = None, False
         self._connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
         try:
-            for statement, params in statements:
+            for each in statements:
+                statement, params, _rows = each
                 # Not from the cache: one of dgent's own with the same text was not judged.
                 self._connection.execute(statement.sql, params, can_cache=False).fetchall()
+                check_changed(each, self._connection.changes())
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
             raise explain_value(error, params) from None
         except apsw.InterruptError:
@@ -185,7 +194,7 @@ def explain(error: apsw.Error, refusal: Denied | None, place: str) -> Exception:
     if isinstance(error, apsw.AuthError | apsw.SQLError) and refusal is not None:
         return refusal
     if isinstance(error, apsw.ConstraintError):
-        return Conflict(str(error), hint="another row has it, or a rule of the table forbids it")
+        return refuse_row(str(error))
     if isinstance(error, apsw.SQLError | apsw.BindingsError | apsw.MismatchError | apsw.RangeError):
         return QueryError(str(error), field="query")
     return translate(error, place)

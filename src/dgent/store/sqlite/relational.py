@@ -14,184 +14,36 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from time import monotonic, perf_counter, thread_time
+from time import monotonic, perf_counter
 from typing import Any, TypeVar
 
 import apsw
 
-from dgent.errors import Closed, Conflict, Corrupt, Denied, NoBackendAvailable
-from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_write, row_maker
+from dgent.errors import Closed, Conflict, Denied, NoBackendAvailable
+from dgent.store.port.relational import (
+    Answer,
+    IRelationalStore,
+    Row,
+    SQLRunner,
+    SQLSession,
+    refuse_write,
+)
 from dgent.store.port.statement import Dialect, Params, Statement, bind, one, split
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
-from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value, list_own_names
-from dgent.store.sqlite.connection import Patience, close_inherited, connect, holds_file, translate, use_wal
+from dgent.store.sqlite.authorizer import list_own_names
+from dgent.store.sqlite.connection import close_inherited, connect, holds_file, translate, use_wal
+from dgent.store.sqlite.sql_connection import DEFINE, SQLConnection, TooLong, keep
 
 R = TypeVar("R")
 
 MEMORY = ":memory:"
-_MEMORY_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
 READERS = 4
-LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a statement takes on the loop
-LOOP_BUDGET_S = 0.002  # of the processor; a statement that takes longer begins anew on a thread
 QUICK_COMMIT_S = 0.001  # commits that lately took longer run on the thread
 HICCUP_S = 2 * QUICK_COMMIT_S  # one commit that took longer says nothing of the next; three in a row do
 AUTO_CHECKPOINT = 1000  # pages, in a file that no store checkpoints
 SAMPLE = 8  # of so many commits on the loop, one is timed
 GROWN_COMMITS, GROWN_ROWS = 512, 1000  # after so many the log is checkpointed
-KEPT = 512  # statements, by their texts
-_DEFINE = frozenset(("create", "alter", "drop", "analyze", "reindex"))
-_CHANGE = frozenset(("insert", "update", "delete", "replace", "with"))
-
-
-class _TooLong(Exception):
-    """A statement that ran on the loop used up its time."""
-
-
-class SQLConnection:
-    """A connection for statements of callers; its lock is held while one runs, or a transaction is open."""
-
-    def __init__(self, path: str, durability: str, own: frozenset[str], reads_only: bool) -> None:
-        self.lock = threading.Lock()
-        self.place = path
-        self.patience = Patience()
-        self.authorizer = Authorizer(own, reads_only)
-        self.connection = self._connect(path, durability)
-        self.looks, self._until = -1, 0.0  # -1: it may take as long as it takes
-        self.connection.set_progress_handler(self._is_over, LOOP_STEPS)
-        self.connection.authorizer = self.authorizer
-
-    def _connect(self, path: str, durability: str) -> apsw.Connection:
-        if path.startswith("file:"):
-            made = apsw.Connection(path, flags=_MEMORY_FLAGS, statementcachesize=128)
-        else:
-            made = connect(path, durability, wait=True)
-        try:
-            made.set_busy_handler(self.patience)
-            made.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            made.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            made.close()
-            raise
-        return made
-
-    def _is_over(self) -> bool:
-        """Return whether a statement on the loop has used up its time; SQLite then ends it."""
-        if self.looks < 0:
-            return False
-        self.looks += 1
-        if self.looks == 1:
-            self._until = thread_time() + LOOP_BUDGET_S
-            return False
-        return thread_time() > self._until
-
-    def run_briefly(self, work: Callable[[], R]) -> R:
-        """Run work on the loop's thread: it waits for nobody, and has little time."""
-        self.looks, self.patience.none = 0, True
-        try:
-            return work()
-        except (apsw.InterruptError, apsw.BusyError):
-            raise _TooLong from None
-        finally:
-            self.looks, self.patience.none = -1, False
-
-    # -- statements -----------------------------------------------------------------------
-
-    def fetch(self, statement: Statement, params: Params | None, first: bool = False) -> list[Row]:
-        """Return the rows of a statement; with `first` at most one."""
-        try:
-            cursor = self._start(statement, params)
-            names = row_maker([column[0] for column in cursor.get_description()])
-            if first:
-                row: Any = cursor.fetchone()
-                cursor.close(True)
-                return [] if row is None else [dict(zip(names, row, strict=True))]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
-        except apsw.ExecutionCompleteError:
-            return []  # it has no rows to give
-        except apsw.Error as error:
-            raise self.explain(error) from error
-
-    def _start(self, statement: Statement, params: Params | None) -> apsw.Cursor:
-        self.authorizer.defines, self.authorizer.refusal = statement.first in _DEFINE, None
-        try:
-            return self.connection.execute(statement.sql, params)
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise explain_value(error, params) from None
-
-    def run(self, statement: Statement, params: Params | None) -> int:
-        """Run a statement and return how many rows it changed."""
-        before = self.connection.total_changes()
-        try:
-            for _row in self._start(statement, params):
-                pass
-        except apsw.Error as error:
-            raise self.explain(error) from error
-        changed = statement.first in _CHANGE and self.connection.total_changes() != before
-        return self.connection.changes() if changed else 0
-
-    def define(self, statement: Statement, params: Params | None) -> int:
-        """Run a statement that changes tables; undone if the file would not be a valid store after it."""
-        self._own("SAVEPOINT dgent")
-        try:
-            done = self.run(statement, params)
-            self.check_store()
-        except BaseException:
-            if self.connection.in_transaction:
-                self._own("ROLLBACK TO dgent")
-                self._own("RELEASE dgent")
-            raise
-        self._own("RELEASE dgent")
-        return done
-
-    def check_store(self) -> None:
-        """Raise Denied if the file would not be a valid store as it is now."""
-        if not self.authorizer.own:
-            return
-        before, self.authorizer.passes = self.authorizer.passes, True
-        try:
-            storage.check_harmless(self.connection, self.place)
-            storage.check_tables(self.connection, self.place)
-            check_references(self.connection)
-        except Corrupt as error:
-            raise Denied(
-                f"{error.message}, so it was not made", hint="name the table without quotes and comments"
-            ) from None
-        finally:
-            self.authorizer.passes = before
-
-    def run_judged(self, sql: str) -> None:
-        """Run a statement of the caller's amid dgent's own, where it may do what callers may."""
-        before, self.authorizer.passes = self.authorizer.passes, False
-        try:
-            self.run(one(sql, "sqlite"), None)
-        finally:
-            self.authorizer.passes = before
-
-    def _own(self, sql: str) -> None:
-        """Run one of dgent's own statements."""
-        self.authorizer.passes = True
-        try:
-            self.connection.execute(sql)
-        finally:
-            self.authorizer.passes = False
-
-    def begin(self) -> None:
-        """Begin a transaction that may write; waits for others that do."""
-        self._own("BEGIN IMMEDIATE")
-
-    def commit(self) -> None:
-        """Commit the transaction."""
-        self._own("COMMIT")
-
-    def rollback(self) -> None:
-        """Undo the transaction, if SQLite has not done that already."""
-        if self.connection.in_transaction:
-            self._own("ROLLBACK")
-
-    def explain(self, error: apsw.Error) -> Exception:
-        """Return the error to raise for one of SQLite's."""
-        return explain(error, self.authorizer.refusal, self.place)
 
 
 def _is_complete(statement: Statement, params: Params | None) -> bool:
@@ -208,17 +60,18 @@ def _is_complete(statement: Statement, params: Params | None) -> bool:
 
 
 _MISSING = object()
-
-
-def _keep(kept: dict[str, R], query: str, value: R) -> None:
-    if len(kept) >= KEPT:
-        kept.clear()
-    kept[query] = value
+_SHORT = Statement("", (), ("insert",))
 
 
 # -- the store ------------------------------------------------------------------------------
 
 _open_transaction: ContextVar[SQLTransaction | None] = ContextVar("dgent_sql", default=None)
+
+
+def find_open(store: SQLiteRelational) -> SQLTransaction | None:
+    """Return the transaction that this task has open on a store."""
+    found = _open_transaction.get()
+    return found if found is not None and found.belongs_to(store) else None
 
 
 class SQLiteRelational(IRelationalStore):
@@ -355,24 +208,24 @@ class SQLiteRelational(IRelationalStore):
         inside = _open_transaction.get()
         if inside is not None and inside.belongs_to(self) and not reads_only:
             return await inside.fetch(statement, given, first)
-        if statement.first in _DEFINE:
+        if statement.first in DEFINE:
             if reads_only:
                 raise refuse_write()
             await self.execute(query, params)  # which looks at what it made
             return []
         if not statement.writes:
             try:
-                found = await self._read(lambda reader: reader.fetch(statement, given, first))
-                _keep(self._reads, query, (statement, ()))
+                found = await self.read(lambda reader: reader.fetch(statement, given, first))
+                keep(self._reads, query, (statement, ()))
                 return found
             except Denied:
-                if not self._learn(statement):
+                if not self.learn(statement):
                     raise
         if reads_only:
             raise refuse_write()
         return await self._write(lambda writer: writer.fetch(statement, given, first))
 
-    def _learn(self, statement: Statement) -> bool:
+    def learn(self, statement: Statement) -> bool:
         """Note that a statement writes, if that was why it was refused where only reads run."""
         wrote = False
         for each in self._every:
@@ -381,12 +234,13 @@ class SQLiteRelational(IRelationalStore):
             statement.writes = True
         return wrote
 
-    async def _read(self, work: Callable[[SQLConnection], R]) -> R:
+    async def read(self, work: Callable[[SQLConnection], R]) -> R:
+        """Run work that only reads: here if it is short, else on a thread."""
         reader = self._require_reader()
         if reader.lock.acquire(blocking=False):
             try:
                 return reader.run_briefly(lambda: work(reader))
-            except _TooLong:
+            except TooLong:
                 pass
             finally:
                 reader.lock.release()
@@ -431,11 +285,11 @@ class SQLiteRelational(IRelationalStore):
             return await inside.execute(query, params)
         statements = split(query, "sqlite")
         first = statements[0]
-        if len(statements) == 1 and first.first not in _DEFINE:
+        if len(statements) == 1 and first.first not in DEFINE:
             given = bind(first, params)
             changed = await self._write(lambda writer: writer.run(first, given))
             if first.first in ("insert", "update", "delete") and "returning" not in first.names_used:
-                _keep(self._writes, query, first)
+                keep(self._writes, query, first)
             return changed
         async with self.transaction() as tx:
             return await tx.execute(query, params)
@@ -478,7 +332,7 @@ class SQLiteRelational(IRelationalStore):
                 started = perf_counter()
                 try:
                     return writer.run_briefly(lambda: work(writer))
-                except _TooLong:
+                except TooLong:
                     pass
                 finally:
                     writer.lock.release()
@@ -519,18 +373,23 @@ class SQLiteRelational(IRelationalStore):
         if inside is not None and inside.belongs_to(self):
             yield inside  # one transaction; what is done here is done with the outer one
             return
+        made = await self.begin()
+        try:
+            yield made
+            await made.commit()
+        finally:
+            made.end()
+
+    async def begin(self) -> SQLTransaction:
+        """Begin a transaction; the caller ends it. Statements of the store in this task are part of it."""
         writer = self._require_writer()
-        async with self._turn:
+        await self._turn.acquire()
+        try:
             await self._begin(writer)
-            made = SQLTransaction(self, writer)
-            token, held = _open_transaction.set(made), holds_file.set(made.holds)
-            try:
-                yield made
-                await made.commit()
-            finally:
-                _open_transaction.reset(token)
-                holds_file.reset(held)
-                made.end()
+        except BaseException:
+            self._turn.release()
+            raise
+        return SQLTransaction(self, writer, self._turn)
 
     async def _begin(self, writer: SQLConnection) -> None:
         while not writer.lock.acquire(blocking=False):
@@ -538,7 +397,7 @@ class SQLiteRelational(IRelationalStore):
         try:
             try:
                 writer.run_briefly(writer.begin)
-            except _TooLong:
+            except TooLong:
                 await self._on_thread(writer, writer.begin, held=True)
         except BaseException:
             with suppress(apsw.Error):
@@ -551,6 +410,17 @@ class SQLiteRelational(IRelationalStore):
     def limit_to_reads(self) -> IRelationalStore:
         """Return a handle on the same tables that only reads."""
         return _Reads(self)
+
+    def connect_driver(self) -> SQLSession:
+        """Return a session for a driver of SQL; it has no transaction yet."""
+        from dgent.store.sqlite.session import SQLiteSession  # loads when it is used
+
+        return SQLiteSession(self)
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of dgent's own tables in the file, in lower case."""
+        return self._own
 
     async def close(self) -> None:
         """Close the connections; statements under way end first."""
@@ -593,11 +463,14 @@ class SQLiteRelational(IRelationalStore):
 class SQLTransaction:
     """An open transaction; its statements run one after another, also those of several tasks."""
 
-    def __init__(self, store: SQLiteRelational, writer: SQLConnection) -> None:
-        self._store, self._writer = store, writer
+    def __init__(self, store: SQLiteRelational, writer: SQLConnection, held: asyncio.Lock) -> None:
+        self._store, self._writer, self._held = store, writer, held
         self._turn = asyncio.Lock()
         self._over = False
         self._before = writer.connection.total_changes()
+        self._outer = _open_transaction.get(), holds_file.get()
+        _open_transaction.set(self)
+        holds_file.set(self.holds)
 
     def holds(self, path: str) -> bool:
         """Return whether this transaction keeps others from writing to a file."""
@@ -612,7 +485,7 @@ class SQLTransaction:
         done = 0
         for statement in split(query, "sqlite"):
             given = bind(statement, params)
-            work = self._writer.define if statement.first in _DEFINE else self._writer.run
+            work = self._writer.define if statement.first in DEFINE else self._writer.run
             done = await self._run(statement, partial(work, statement, given))
         return done
 
@@ -641,10 +514,33 @@ class SQLTransaction:
 
     async def fetch(self, statement: Statement, params: Params | None, first: bool) -> list[Row]:
         """Return the rows of a statement."""
-        if statement.first in _DEFINE:
+        if statement.first in DEFINE:
             await self._run(statement, lambda: self._writer.define(statement, params))
             return []
         return await self._run(statement, lambda: self._writer.fetch(statement, params, first))
+
+    async def answer(self, statement: Statement, params: Params | None) -> Answer:
+        """Run a statement and return all that a driver of SQL is asked for."""
+        work = partial(self._writer.answer, statement, params)
+        if statement.first in DEFINE:
+            self._store._reads.clear()
+            return await self._run(statement, partial(self._writer.define_by, work))
+        return await self._run(statement, work)
+
+    async def answer_many(self, statement: Statement, rows: Sequence[Params | None]) -> int:
+        """Run a statement for each row of parameters and return how many rows they changed in all."""
+
+        def run_all() -> int:
+            return sum(self._writer.run(statement, each) for each in rows)
+
+        return await self._run(None if len(rows) > 100 else statement, run_all)
+
+    async def mark(self, step: str, name: str) -> None:
+        """Make, release or go back to a savepoint."""
+        try:
+            await self._run(_SHORT, lambda: self._writer.mark(step, name))
+        except apsw.Error as error:
+            raise self._writer.explain(error) from error
 
     async def _run(self, statement: Statement | None, work: Callable[[], R]) -> R:
         async with self._turn:
@@ -665,9 +561,9 @@ class SQLTransaction:
             started = perf_counter()
             try:
                 if store._pace_s >= QUICK_COMMIT_S:
-                    raise _TooLong
+                    raise TooLong
                 writer.run_briefly(writer.commit)
-            except _TooLong:
+            except TooLong:
                 await store._on_thread(writer, writer.commit, held=True)
             except apsw.Error as error:
                 raise writer.explain(error) from error
@@ -676,14 +572,20 @@ class SQLTransaction:
                 store._grown()
 
     def end(self) -> None:
-        """End the transaction, and undo what is not committed."""
+        """End the transaction, and undo what is not committed; another task than that which began it may."""
+        if self._over:
+            return
         self._over = True
+        if _open_transaction.get() is self:
+            _open_transaction.set(self._outer[0])
+            holds_file.set(self._outer[1])
         try:
             self._writer.rollback()
         except apsw.Error as error:
             raise self._writer.explain(error) from error
         finally:
             self._writer.lock.release()
+            self._held.release()
 
 
 class _Reads(IRelationalStore):

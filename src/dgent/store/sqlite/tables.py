@@ -11,7 +11,8 @@ import apsw
 from dgent.store.port.own_tables import quote
 from dgent.store.port.relational import RESERVED
 from dgent.store.sqlite.authorizer import list_own_names
-from dgent.store.sqlite.relational import SQLConnection, SQLiteRelational
+from dgent.store.sqlite.relational import SQLiteRelational
+from dgent.store.sqlite.sql_connection import SQLConnection
 
 _SOURCE = "dgent_source"  # the name of the other file while it is copied from
 _LATER = "('index', 'view', 'trigger')"
