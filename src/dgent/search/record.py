@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from dgent.model import path as paths
 from dgent.search.dates import date_words
-from dgent.search.words import add_words
+from dgent.search.words import add_words, split_words
 
 CREATED = "@created_at"
 """The name of the time of creation in a declaration; that of a field is a dot and its path."""
 
 MAX_COUNT = 255
+_MOST_LISTED = 2_000  # longer records are counted: a word may stand in them a million times
 _DAY_US = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
@@ -29,6 +32,17 @@ class Words(NamedTuple):
     def count(self, word: str) -> int:
         """Return how often the record has a word, by weight, as far as an index counts."""
         return min(self.codes.get(word, 0) >> 8, MAX_COUNT)
+
+
+class ListedWords(NamedTuple):
+    """The words of one record, perhaps with repetitions, and how many those of its texts are.
+
+    The facts of each word are two bytes: its neighbours and its count.
+    """
+
+    words: Sequence[str]
+    facts: Iterable[bytes]
+    size: int
 
 
 def count_record(
@@ -46,6 +60,43 @@ def count_record(
         for word in date_words(day):
             codes[word] = codes.get(word, 0) + 256
     return Words(codes, size)
+
+
+def list_record(
+    text: Sequence[tuple[str, int]], dates: str, data: Mapping[str, Any], created_us: int
+) -> ListedWords:
+    """Return the words of a record as `count_record` does, but not counted.
+
+    That is quicker where many records are indexed at once, since their words are gathered anyway.
+    """
+    words: list[str] = []
+    facts: list[Iterable[bytes]] = []
+    size = 0
+    for path, weight in text:
+        pack = _pack_facts(weight).__getitem__
+        for each in texts_at(data, path):
+            for some, near in split_words(each):
+                words += some
+                facts.append(map(pack, near))
+                size += len(some) * weight
+                if len(words) > _MOST_LISTED:
+                    return _list_counted(count_record(text, dates, data, created_us))
+    for day in _days(dates, data, created_us):
+        dated = date_words(day)
+        words += dated
+        facts.append(repeat(_pack_facts(1)[0], len(dated)))
+    return ListedWords(words, chain.from_iterable(facts), size)
+
+
+def _list_counted(counted: Words) -> ListedWords:
+    facts = (bytes((code & 255, min(code >> 8, MAX_COUNT))) for code in counted.codes.values())
+    return ListedWords([*counted.codes], facts, counted.size)
+
+
+@lru_cache(maxsize=64)
+def _pack_facts(weight: int) -> Sequence[bytes]:
+    """Return the facts of a word that stands once in a text of some weight, by its neighbours."""
+    return [bytes((near, min(weight, MAX_COUNT))) for near in range(256)]
 
 
 def texts_at(data: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.search.postings import NONE, Postings, join_postings
-from dgent.search.record import MAX_COUNT, Words
+from dgent.search.record import MAX_COUNT, ListedWords
 from dgent.search.score import encode_length
 
 _ABOVE_KEYS = 2**64
@@ -163,28 +163,35 @@ class RunSet:
         return found.select([self.newest[key] is run for key, run in zip(found.keys, of, strict=True)])
 
 
-class _Facts(dict[int, bytes]):
-    """The bytes of neighbours and count by the code of a word, of which there are not many."""
-
-    def __missing__(self, code: int) -> bytes:
-        made = self[code] = bytes((code & 255, min(code >> 8, MAX_COUNT)))
-        return made
-
-
-def make_run(records: Sequence[tuple[int, int, Words | None]]) -> Run:
+def make_run(records: Sequence[tuple[int, int, ListedWords | None]]) -> Run:
     """Make a run of records: key, rev, and words; None for those that are gone."""
     records = sorted(records, key=lambda record: record[0])
     keys = [key for key, _, _ in records]
-    lane, facts = _lane(keys), _Facts()
-    words: dict[str, bytes] = {}
-    for key, _, found in records:
-        if found is None:
+    lane, words = _lane(keys), dict[str, bytes]()
+    for key, _, listed in records:
+        if listed is None:
             continue
-        start = key.to_bytes(lane, "little") + bytes((encode_length(found.size),))
-        added = map(start.__add__, map(facts.__getitem__, found.codes.values()))
-        before = map(words.get, found.codes, repeat(b""))
-        words.update(zip(found.codes, map(add, before, added), strict=True))
+        start = key.to_bytes(lane, "little") + bytes((encode_length(listed.size),))
+        added = map(start.__add__, listed.facts)
+        before = map(words.get, listed.words, repeat(b""))  # asked one by one: a word may be there again
+        words.update(zip(listed.words, map(add, before, added), strict=True))
+        seen: set[str] = set()
+        see = seen.add
+        for word in {word for word in listed.words if word in seen or see(word)}:
+            words[word] = _join_last(words[word], start)
     return Run(keys, [rev for _, rev, _ in records], words)
+
+
+def _join_last(raw: bytes, start: bytes) -> bytes:
+    """Return the postings of a word with those at their end that begin alike as one."""
+    unit = len(start) + 2
+    count = near = 0
+    end = len(raw)
+    while raw.startswith(start, max(end - unit, 0)) and end:
+        near |= raw[end - 2]
+        count += raw[end - 1]
+        end -= unit
+    return raw[:end] + start + bytes((near, min(count, MAX_COUNT)))
 
 
 def unpack_run(raw: bytes) -> Run:

@@ -25,9 +25,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import chain, islice
-from operator import itemgetter
-from typing import Final, Literal, NamedTuple, TypeVar
+from itertools import chain, compress, islice, repeat
+from operator import itemgetter, not_
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 from zlib import crc32
 
 from dgent.errors import InputError
@@ -47,7 +47,7 @@ MAX_JOINED = 16  # words of a compound; a longer one is taken for several
 # What one word is made from is remembered: most words of a text are among a few thousand.
 _MAX_KNOWN = 1 << 16
 _MAX_KNOWN_CHARACTERS = 48
-_BATCH = 2_000  # chunks that are counted at once
+_BATCH = 2_000  # spans that are counted at once
 _LONG = 1 << 20  # characters; the words of a longer text are not listed all at once
 
 # Normalizing sorts the marks on a letter one by one: without a bound, a megabyte of marks would take hours.
@@ -91,6 +91,8 @@ def _chunk_pattern(word: str) -> str:
     return rf"{word}(?:(?:_++|[-.@:'\u2019]){word}){{0,{MAX_JOINED - 1}}}+"
 
 
+# Characters that are in no chunk become spaces: to split at these is quicker than to look for chunks.
+_SPACES = {at: chr(at).lower() if chr(at).isalnum() or chr(at) in "_-.@:'" else " " for at in range(128)}
 _PLAIN = re.compile(_chunk_pattern("[a-z0-9]++"))
 _ANY_WORD = rf"(?:[^\W_{_PAIRED}]++[{_MARKS}]*+)++"
 _WHOLE_MATCH = itemgetter(0)
@@ -133,7 +135,7 @@ class Word(NamedTuple):
 
 
 class _Cache(dict[str, Iterable[T]]):
-    """A bounded cache of what is made of short chunks."""
+    """A bounded cache of what is made of short parts of texts."""
 
     def __init__(self, make: Callable[[str], Iterable[T]]) -> None:
         self._make = make
@@ -167,23 +169,30 @@ class _Reader:
             for form, position, start, end, role in _pieces(chunk)
         )
 
-    def _terms(self, chunk: str) -> Iterator[str]:
-        if _IS_PAIRED(chunk):
-            return _pair_terms(chunk)
-        return (self._stem_form(form) for form, *_ in _pieces(chunk))
+    def _terms(self, span: str) -> Iterator[str]:
+        return (term for term, _ in self._read(span))
 
-    def _sequence(self, chunk: str) -> Iterator[str]:
+    def _sequence(self, span: str) -> Iterator[str]:
         """Yield the terms of the words that have a position of their own."""
-        if _IS_PAIRED(chunk):
-            return _pair_terms(chunk)
-        return (self._stem_form(form) for form, *_, role in _pieces(chunk) if role != "whole")
+        return (term for term, is_whole in self._read(span) if not is_whole)
 
-    def _code(self, chunk: str) -> Iterator[tuple[str, int]]:
-        """Yield the terms of a chunk with their bits; those of compounds as a whole have none."""
-        if _IS_PAIRED(chunk):
-            return ((term, _bits(term)) for term in _pair_terms(chunk))
-        terms = ((self._stem_form(form), role) for form, *_, role in _pieces(chunk))
-        return ((term, _NO_BITS if role == "whole" else _bits(term)) for term, role in terms)
+    def _code(self, span: str) -> Iterator[str | int]:
+        """Yield each term of a span, and then its bits; those of compounds as a whole have none."""
+        for term, is_whole in self._read(span):
+            yield term
+            yield 0 if is_whole else _bits(term)
+
+    def _read(self, span: str) -> Iterator[tuple[str, bool]]:
+        """Yield the terms of a span, and whether each is a compound as a whole."""
+        if span.isascii() and span.isalnum():
+            yield self._stem_form(span.lower()[:MAX_WORD]), False
+            return
+        for chunk, _ in find_chunks(span):
+            if _IS_PAIRED(chunk):
+                yield from zip(_pair_terms(chunk), repeat(False))
+            else:
+                for form, *_, role in _pieces(chunk):
+                    yield self._stem_form(form), role == "whole"
 
 
 @lru_cache(maxsize=_MAX_KNOWN)
@@ -197,46 +206,56 @@ _READERS: dict[Language, _Reader] = {"english": _Reader(_stem_latin), None: _Rea
 def count_words(text: str, language: Language = "english") -> Counter[str]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
     terms = _reader(language).terms
-    return Counter(chain.from_iterable(map(terms.__getitem__, _chunks(text))))
+    return Counter(chain.from_iterable(map(terms.__getitem__, _spans(text))))
+
+
+def split_words(text: str, language: Language = "english") -> Iterator[tuple[list[str], bytes]]:
+    """Yield the words of a text, some thousand at a time, and the neighbours of each as a byte.
+
+    They have a bit for the word that follows, and one for the word before, as `after_bit` and `before_bit`
+    say. Two words stand nowhere side by side if these bits lack. Compounds as a whole come last, without.
+    """
+    coded, spans = _reader(language).coded.__getitem__, iter(_spans(text))
+    held: tuple[list[str], bytes] = [], b""  # a word whose next one is not known yet, and the bits before it
+    while some := [*islice(spans, _BATCH)]:
+        found: list[Any] = [*chain.from_iterable(map(coded, some))]
+        words, bits = found[::2], bytes(found[1::2])
+        wholes: list[str] = []
+        if 0 in bits:
+            wholes = [*compress(words, map(not_, bits))]
+            words, bits = [*compress(words, bits)], bits.replace(b"\0", b"")
+        words, bits = held[0] + words, held[1] + bits
+        near = _find_near(bits)[len(bits) - len(words) :]
+        if len(some) == _BATCH and words:
+            held = [words.pop()], bits[-2:]
+            near = near[: len(words)]
+        else:
+            held = [], b""
+        yield words + wholes, near + bytes(len(wholes))
+    if held[0]:
+        yield held[0], _find_near(held[1])[-1:]
+
+
+def _find_near(bits: bytes) -> bytes:
+    """Return the neighbours of words that stand one after the other, given the bits of each."""
+    # As one number: each byte takes the lower bits of the next one, and the upper ones of the one before.
+    joint = int.from_bytes(bits, "little")
+    lower = _repeat(len(bits)) * _AFTER
+    return (joint >> 8 & lower | joint << 8 & lower << 4).to_bytes(len(bits) + 1, "little")[:-1]
 
 
 def add_words(codes: dict[str, int], text: str, weight: int = 1, language: Language = "english") -> int:
     """Add the words of a text to the codes of a record's words, and return how many there are.
 
-    The code of a word is 256 times how often it occurs, each time counted by its weight, and its neighbours:
-    a bit for each word that follows it somewhere, and one for each that it follows, as `after_bit` and
-    `before_bit` say. Two words stand nowhere side by side if these bits lack.
+    The code of a word is 256 times how often it occurs, each time counted by its weight, and its neighbours
+    wherever it stands, as `split_words` says.
     """
-    coded, chunks = _reader(language).coded.__getitem__, iter(_chunks(text))
-    count, more = 0, weight << 8
-    last: tuple[str, int] | None = None
-    while some := [*islice(chunks, _BATCH)]:
-        found = [*chain.from_iterable(map(coded, some))]
-        count += len(found)
-        wholes = [word for word, bits in found if bits == _NO_BITS]
-        if wholes:
-            for word in wholes:
-                codes[word] = codes.get(word, 0) + more
-            found = [each for each in found if each[1] != _NO_BITS]
-        if last is not None:
-            found.insert(0, last)
-            codes[last[0]] -= more
-        if found:
-            last = found[-1]
-            _add_in_order(codes, found, more)
+    count, more, known = 0, weight << 8, codes.get
+    for words, near in split_words(text, language):
+        count += len(words)
+        for word, beside in zip(words, near, strict=True):
+            codes[word] = (known(word, 0) | beside) + more
     return count * weight
-
-
-def _add_in_order(codes: dict[str, int], found: Sequence[tuple[str, int]], more: int) -> None:
-    """Add words that stand one after the other, with their bits."""
-    words, bits = zip(*found, strict=True)
-    # As one number: each byte takes the lower bits of the next one, and the upper ones of the one before.
-    joint = int.from_bytes(bytes(bits), "little")
-    lower = _repeat(len(bits)) * _AFTER
-    beside = (joint >> 8 & lower | joint << 8 & lower << 4).to_bytes(len(bits) + 1, "little")
-    known = codes.get
-    for word, near in zip(words, beside, strict=False):
-        codes[word] = (known(word, 0) | near) + more
 
 
 def after_bit(term: str) -> int:
@@ -258,7 +277,6 @@ def _bits(term: str) -> int:
 ANY = 255
 """The neighbours of a word of which they are not known."""
 
-_NO_BITS = 256
 _AFTER = 15
 
 
@@ -273,7 +291,7 @@ def join_words(text: str, language: Language = "english") -> str:
 
     Compounds as a whole are left out, since their parts are there.
     """
-    terms = chain.from_iterable(map(_reader(language).sequences.__getitem__, _chunks(text)))
+    terms = chain.from_iterable(map(_reader(language).sequences.__getitem__, _spans(text)))
     return SEPARATOR.join(chain(("",), terms, ("",)))
 
 
@@ -325,11 +343,12 @@ def _pattern(text: str) -> tuple[re.Pattern[str], str]:
     return (_PLAIN, text.lower()) if text.isascii() else (_any_chunk(), text)
 
 
-def _chunks(text: str) -> Iterable[str]:
-    pattern, compared = _pattern(text)
-    if len(text) <= _LONG:
-        return pattern.findall(compared)
-    return map(_WHOLE_MATCH, pattern.finditer(compared))
+def _spans(text: str) -> Iterable[str]:
+    """Return parts of a text that hold whole chunks, so that what follows from them can be remembered."""
+    if len(text) > _LONG:
+        pattern, compared = _pattern(text)
+        return map(_WHOLE_MATCH, pattern.finditer(compared))
+    return text.translate(_SPACES).split() if text.isascii() else text.split()
 
 
 def _fold_slice(text: str) -> str:

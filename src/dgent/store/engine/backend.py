@@ -111,6 +111,7 @@ class KernelBackend(ABC):
     name: str
     priority: int
     epoch: bytes
+    runs_ahead = fold.RUNS_AHEAD  # so many runs of a text index are made in one read
     remains = ""  # where bytes of forgotten records may be that the engine cannot reach
 
     @cached_property
@@ -121,7 +122,7 @@ class KernelBackend(ABC):
     @cached_property
     def _folding(self) -> fold.Prepared:
         """The part of the next steps of folding that is worked out, from one step to the next."""
-        return fold.Prepared()
+        return fold.Prepared(self.runs_ahead)
 
     @cached_property
     def _filling(self) -> asyncio.Lock:
@@ -446,7 +447,8 @@ class KernelBackend(ABC):
             ids_.check_name(schema, "schema")
         prepared = self._folding
         async with self._filling:  # or several would prepare the same step
-            await self._read(lambda reading: prune.prepare_fill(reading, schema, view, prepared))
+            if not prepared.is_ready(schema):
+                await self._read(lambda reading: prune.prepare_fill(reading, schema, view, prepared))
             return await self._write(lambda ledger: prune.fill_step(ledger, schema, view, prepared))
 
     async def drop_index(self, schema: str, path: str) -> None:

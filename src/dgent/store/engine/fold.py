@@ -8,7 +8,7 @@ split into words, and the runs of a merge are read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
@@ -21,7 +21,7 @@ import msgspec
 from dgent.errors import Corrupt
 from dgent.search import postings
 from dgent.search.postings import Postings
-from dgent.search.record import Words
+from dgent.search.record import ListedWords, Words
 from dgent.search.run import Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
@@ -55,12 +55,13 @@ from dgent.system.collector import LARGE, pause
 if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger
 
-RUN_RECORDS = 128  # so many records become a run in one write
-RUN_WORDS = 20_000  # or fewer whose texts have so many words
+RUN_RECORDS = 512  # so many records become a run in one write
+RUN_WORDS = 40_000  # or fewer whose texts have so many words
+RUNS_AHEAD = 4  # so many runs are made in one read while much waits
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
-MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
-MERGE_BYTES = 16_000_000  # or those that have so many bytes
+MERGE_LATER = 64  # while much waits, only so many are; then most pages are changed once for many records
+MERGE_BYTES = 24_000_000  # or those that have so many bytes
 READ_RUNS = 8  # so many runs are read in one step of a merge
 PLAN_RECORDS = 128  # of so many changed records it is worked out in one step which words they lose
 MERGE_WORDS = 300  # the pages of so many words are changed in one write
@@ -88,14 +89,21 @@ class _MadeRun(NamedTuple):
 class Prepared:
     """The part of folding that is worked out before a write; the work of others may make it useless."""
 
-    def __init__(self) -> None:
-        self.run: _MadeRun | None = None
+    def __init__(self, runs_ahead: int = RUNS_AHEAD) -> None:
+        self.runs_ahead = runs_ahead
+        self.of: str | None = None  # the schema that this is for
+        self.made: list[_MadeRun] = []  # the next runs, the last one first
         self.runs: dict[
             bytes, Run
         ] = {}  # that are not merged yet, by their bytes, as far as they were made here
         self.merges: dict[
             tuple[int, int, int], _Merge
         ] = {}  # by index, last run, and how often some were erased
+        self.is_merging = False
+
+    def is_ready(self, schema: str) -> bool:
+        """Check whether the next step for a schema is worked out, as far as can be told without a look."""
+        return self.of == schema and (bool(self.made) or self.is_merging)
 
 
 def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Prepared) -> None:
@@ -108,10 +116,11 @@ def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Pre
         prepared.merges = {}  # not where one ends: to free it takes longer than a write may
     if stats.merging:
         prepared.runs = {}
-    places = find_places(reading, index.index, RUN_RECORDS)
+    prepared.of, prepared.is_merging = state.name, False
+    places = [] if stats.merging else find_places(reading, index.index, RUN_RECORDS * prepared.runs_ahead)
     waiting = _choose_waiting(reading, index, stats, view, prepared, places)
     with pause(LARGE):
-        prepared.run = _make_run(index, places, waiting, view) if waiting else None
+        prepared.made = [] if not waiting else _make_runs(index, places, waiting, view)
         if waiting == {}:
             _prepare_merge(reading, index, stats, view, prepared)
 
@@ -127,14 +136,17 @@ def fold_step(ledger: Ledger, state: SchemaState, view: View, prepared: Prepared
 
 
 def _do_step(kernel: Writing, index: TextIndex, stats: TextStats, view: View, prepared: Prepared) -> bool:
-    places = find_places(kernel, index.index, RUN_RECORDS)
-    made, prepared.run = prepared.run, None
-    if made is not None:
+    if prepared.of == index.state.name and prepared.made:
         # If others were quicker, what is next now is worked out before the next write. A version that was
         # replaced meanwhile may be written: the newer one waits, and counts.
+        made = prepared.made.pop()
+        places = find_places(kernel, index.index, len(made.places))
         if (made.of_index, made.places) == (index.index, places) and not stats.merging:
             write_run(kernel, index, stats, made, prepared)
+        else:
+            prepared.made = []
         return True
+    places = [] if stats.merging else find_places(kernel, index.index, RUN_RECORDS)
     waiting = _choose_waiting(kernel, index, stats, view, prepared, places)
     if waiting:
         write_run(kernel, index, stats, _make_run(index, places, waiting, view), prepared)
@@ -194,19 +206,38 @@ def write_run(
     prepared.runs[made.raw] = made.run
 
 
+def _make_runs(
+    index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
+) -> list[_MadeRun]:
+    """Make the next runs of records that wait, the last one first."""
+    made: list[_MadeRun] = []
+    for start in range(0, len(places), RUN_RECORDS):
+        some = places[start : start + RUN_RECORDS]
+        if made and len(some) < RUN_RECORDS:
+            break
+        here: dict[int, WaitingRecord] = {}
+        for key, _, record_key in some:
+            if record_key in waiting:
+                here.setdefault(record_key, WaitingRecord(waiting[record_key].row, [])).keys.append(key)
+        made.append(_make_run(index, some, here, view))
+        if len(made[-1].sizes) < len(here):
+            break  # the rest of these is next
+    return made[::-1]
+
+
 def _make_run(
     index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
 ) -> _MadeRun:
     """Make a run of records that wait, or of the first of them if their texts are long."""
-    records: list[tuple[int, int, Words | None]] = []
+    records: list[tuple[int, int, ListedWords | None]] = []
     sizes: list[tuple[int, int, int]] = []
     entries: list[Entry] = []
     left = RUN_WORDS
     for record_key, (row, keys) in waiting.items():
         if left < 0:
             break
-        words = index.words(row, view)
-        left -= 0 if words is None else max(words.size, len(words.codes))
+        words = index.list_words(row, view)
+        left -= 0 if words is None else max(words.size, len(words.words))
         rev, length = (0, 0) if words is None else (row.rev, words.size)
         records.append((record_key, rev, words))
         sizes.append((record_key, rev, length))
@@ -234,9 +265,8 @@ class _Merge:
         self.runs = RunSet()
         self.lost: dict[str, list[int]] = {}
         self.unknown: set[int] = set()  # records of which nobody can tell what the pages have
-        self._raws: dict[str, list[bytes]] = {}
-        self._begun: dict[str, list[str]] = {}  # words by their first character
-        self._sorted: set[str] = set()
+        self._raws: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._words: list[str] = []  # all of them, in order
 
     def work_out(self, reading: Reading, index: TextIndex, view: View, known: Mapping[bytes, Run]) -> None:
         """Read all that it takes from the store."""
@@ -245,17 +275,13 @@ class _Merge:
             self.unread = self.unread[READ_RUNS:]
         while self.unplanned:
             self._plan(reading, index, view)
+        self._words = sorted(self._raws.keys() | self.lost.keys())
 
     def _read(self, runs: Iterable[Run]) -> None:
         raws = self._raws
         for run in runs:
             self.runs.add(run)
-            for word, raw in run.words.items():
-                if word in raws:
-                    raws[word].append(raw)
-                else:
-                    raws[word] = [raw]
-                    self._begun.setdefault(word[:1], []).append(word)
+            deque(map(list.append, map(raws.__getitem__, run.words), run.words.values()), maxlen=0)
 
     @cached_property
     def unplanned(self) -> list[int]:
@@ -275,18 +301,11 @@ class _Merge:
                 self.unknown.add(key)
                 continue
             for word in set(words).difference(run.by_record[key]):
-                if word not in self.lost and word not in self._raws:
-                    self._begun.setdefault(word[:1], []).append(word)
                 self.lost.setdefault(word, []).append(key)
 
     def next_words(self, done: str) -> Iterator[str]:
-        """Yield the words to merge after the last one that was."""
-        for first in sorted(first for first in self._begun if first >= done[:1]):
-            words = self._begun[first]
-            if first not in self._sorted:  # not all of them in one step
-                words.sort()
-                self._sorted.add(first)
-            yield from islice(words, bisect_right(words, done), None)
+        """Return the words to merge after the last one that was."""
+        return islice(self._words, bisect_right(self._words, done), None)
 
     def find(self, word: str) -> Postings:
         """Return the records that have a word."""
@@ -316,6 +335,7 @@ def _merge_step(
 ) -> None:
     """Merge the next words of some runs into their pages, or end it after the last one."""
     until = stats.merging or stats.last_run
+    prepared.is_merging = not merge.unknown
     stats = stats._replace(merging=until)
     if merge.unknown:
         # Not kept before they are gone from the pages: this write may yet be undone.
@@ -338,7 +358,7 @@ def _merge_step(
         _write_stats(kernel, index, stats._replace(merged=merged))
     else:
         _write_stats(kernel, index, stats._replace(merged=until, merging=0, done=""))
-        prepared.runs = {}
+        prepared.runs, prepared.is_merging = {}, False
 
 
 def _merge_words(kernel: Writing, index: int, merge: _Merge, done: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt
 from dgent.model.datum import Datum
-from dgent.search.record import Words, count_record, texts_at
+from dgent.search.record import ListedWords, Words, count_record, list_record, texts_at
 from dgent.search.run import Run, unpack_run
 from dgent.store.backend import OwnVersions, View
 from dgent.store.engine import row as rows
@@ -174,6 +174,16 @@ class TextIndex:
         """Return the words of a version; None when it is deleted, of another schema, or damaged."""
         data = self._data(row, view)
         return None if data is None else self._count(data, row.created_at)
+
+    def list_words(self, row: Row, view: View) -> ListedWords | None:
+        """Return the words of a version as a run takes them; None as for `words`."""
+        data = self._data(row, view)
+        if data is None:
+            return None
+        try:
+            return list_record(self.state.text, self.state.dates, data, row.created_at)
+        except rows.DAMAGE:
+            return None  # its time is damaged
 
     def words_of(self, datum: Datum, view: View) -> Words | None:
         """Return the words of a version that the store may not have; None as for `words`."""
