@@ -83,11 +83,10 @@ async def _copies(plan: Plan, folder: Path, size: int, count: int) -> list[Row]:
         stored = await interleave({"put": put, "copy": copy}, rounds)
         got = await interleave({"get": get, "read": read}, rounds)
     shutil.rmtree(work)
-    # A small blob waits three times for the disk, for its file, its folder and its key; a copy once.
-    goal = _SPEED if size == max(_SIZES) else None
+    # A small blob waits twice for the disk, for its file with its name, and for its key; a copy once.
     work_name = f"storing a blob of {name} / a copy of the file with fsync"
     return [
-        compared(work_name, stored, "put", "copy", at_least=goal),
+        compared(work_name, stored, "put", "copy", at_least=_SPEED),
         compared(f"a checked blob of {name} / reading the file", got, "get", "read"),
     ]
 

@@ -1,7 +1,8 @@
 """Contents of blobs as files: `<folder>/ab/abcd…`, each named by the SHA-256 of its bytes.
 
-An upload writes to a file in `<folder>/tmp`, waits until it is on the disk, and links it to its name. It
-holds a shared lock on the file until its key is stored too; a collection needs the file alone to remove it.
+An upload writes to a file in `<folder>/tmp`, links it to its name, and waits until file and name are on the
+disk, both at once. It holds a shared lock on the file until its key is stored too; a collection needs the
+file alone to remove it. A power cut may leave a torn file that no key names yet: the next upload replaces it.
 The system ends the locks of a process with the process, so nothing has to be tidied up after a kill but the
 file in `tmp`.
 """
@@ -14,6 +15,7 @@ import hashlib
 import os
 import secrets
 import stat
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -54,7 +56,10 @@ class FileContents:
         finally:
             with suppress(DgentError):  # the caller has it already, or does not want it any more
                 await made.finish()
-            await in_thread(lambda _: made.release())
+            if made.published:
+                made.release()  # closes the file, which takes no time
+            else:
+                await in_thread(lambda _: made.release())
 
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
@@ -165,7 +170,7 @@ class FileUpload:
         self._unhashed: deque[list[bytes]] = deque()
         self._hashing: asyncio.Future[None] | None = None  # the thread that hashes
         self._writing: asyncio.Future[None] | None = None  # the thread that writes
-        self._synced = False
+        self._synced = self.published = False
         self._path = ""  # of the temporary file
         self._handle: int | None = None  # whose lock keeps the file
 
@@ -260,6 +265,7 @@ class FileUpload:
         while True:
             found = await in_thread(partial(self._publish, parts))
             if found is not None:
+                self.published = True
                 return Content(self._hash.hexdigest(), self._size), found
             if loop.time() >= end:
                 raise Busy(f"a collection of blobs held {self._hash.hexdigest()} for {WAIT_S:g} s")
@@ -278,12 +284,10 @@ class FileUpload:
             if os.path.lexists(path) and not _is_file(path):
                 os.unlink(path)  # a link or a pipe that somebody left there
             if not os.path.lexists(path):
-                if not self._synced:
-                    os.fsync(self._handle)
-                if files.make_folder(folder):
-                    files.sync(self._contents.place)
+                # Each of the 256 folders is new once.
+                names = [folder, *([self._contents.place] if files.make_folder(folder) else [])]
                 if _link(self._path, path):
-                    files.sync(folder)
+                    self._sync(self._handle, names)
                     return False
             held = _lock(path, shared=True)
             if held is None:
@@ -291,9 +295,35 @@ class FileUpload:
             if not self._is_whole(held):
                 return self._replace(held, path)
             self._drop()
-            self._handle = held
-            files.sync(folder)  # the process that linked it may not have come so far
+            self._handle, self._synced = held, False
+            # The process that linked it may not have come so far.
+            self._sync(held, [folder, self._contents.place])
             return True
+
+    def _sync(self, handle: int, names: list[str]) -> None:
+        """Wait until a file and the folders with its name are on the disk.
+
+        Most file systems write all of it by one commit of their journal: who asks for all at once waits once.
+        """
+        failed: list[BaseException] = []
+
+        def sync(name: str) -> None:
+            try:
+                files.sync(name)
+            except BaseException as error:
+                failed.append(error)
+
+        beside = [threading.Thread(target=sync, args=(name,), name="dgent-sync") for name in names]
+        for thread in beside:
+            thread.start()
+        try:
+            if not self._synced:
+                os.fsync(handle)
+        finally:
+            for thread in beside:
+                thread.join()
+        if failed:
+            raise failed[0]
 
     def _is_whole(self, handle: int) -> bool:
         """Return whether the bytes that are there are those of this upload."""
@@ -320,8 +350,9 @@ class FileUpload:
 
     def _drop(self) -> None:
         if self._handle is not None:
-            with suppress(OSError):
-                os.unlink(self._path)
+            if not self.published:
+                with suppress(OSError):
+                    os.unlink(self._path)
             os.close(self._handle)
             self._handle = None
 
