@@ -26,12 +26,14 @@ from dgent.errors import (
     VersionConflict,
 )
 from dgent.model.schema import Schema
+from dgent.tables.models.model import Base
 from dgent.universe.transaction import Transaction
 
 if TYPE_CHECKING:
     from dgent.tables.place import Place
     from dgent.universe.universe import Universe
 
+M = TypeVar("M", bound=Base)
 R = TypeVar("R")
 Work = Callable[[Transaction, AsyncSession], Awaitable[R]]
 
@@ -42,7 +44,7 @@ LONGEST_PAUSE_S = 0.25
 class Tracks:
     """A universe and a place of tables: what is written to both, and read from either."""
 
-    def __init__(self, universe: Universe, place: Place, *schemas: Schema[object]) -> None:
+    def __init__(self, universe: Universe, place: Place, *schemas: Schema[Any]) -> None:
         self.universe, self.place = universe, place
         universe.register(*schemas)
 
@@ -95,7 +97,7 @@ class Tracks:
             raise translate(error) from error
 
 
-async def find_row(session: AsyncSession, model: type[Any], id: str) -> Any:
+async def find_row(session: AsyncSession, model: type[M], id: str) -> M:
     """Return a row by its id; raises NotFound."""
     row = await session.get(model, ids.check_id(id))
     if row is None:

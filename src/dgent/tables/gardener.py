@@ -54,7 +54,7 @@ class Gardener:
     async def end_session(self, id: str, notes: str | None = None) -> GardenSession:
         """End a session: keep how long it took, and append notes. One that has ended is a Conflict."""
         async with self._tracks.rows() as session:
-            row: GardenSession = await find_row(session, GardenSession, id)
+            row = await find_row(session, GardenSession, id)
             if row.duration_seconds is not None:
                 raise Conflict(f"the session {id!r} has already ended")
             row.duration_seconds = max(0.0, (clock.now() - row.created_at).total_seconds())
@@ -107,9 +107,10 @@ class Gardener:
         id = ids.new_id()
 
         async def work(tx: Transaction, session: AsyncSession) -> GardenIdea:
-            for model, given in ((GardenSession, session_id), (Plot, plot_id)):
-                if given is not None:
-                    await find_row(session, model, given)
+            if session_id is not None:
+                await find_row(session, GardenSession, session_id)
+            if plot_id is not None:
+                await find_row(session, Plot, plot_id)
             crystal = await tx.remember(value, id=id, tags=labels, parent=causal_parent)
             return add_row(session, crystal.datum, value)
 
@@ -228,13 +229,14 @@ class Gardener:
     async def status(self) -> GardenStatus:
         """Return how much is in the garden, and in which stages."""
         async with self._tracks.rows() as session:
-            counts = [
+            sessions, plots, ideas, connections = [
                 await session.scalar(select(func.count()).select_from(model)) or 0
                 for model in (GardenSession, Plot, GardenIdea, IdeaConnection)
             ]
             asked = select(GardenIdea.lifecycle, func.count()).group_by(GardenIdea.lifecycle)
             stages = {row[0]: row[1] for row in await session.execute(asked)}
-        return GardenStatus(*counts, {stage.value: stages.get(stage.value, 0) for stage in STAGES})
+        by_stage = {stage.value: stages.get(stage.value, 0) for stage in STAGES}
+        return GardenStatus(sessions, plots, ideas, connections, by_stage)
 
     manifest = status
 
@@ -242,7 +244,7 @@ class Gardener:
         """Change the row of an idea and its datum alike; a datum that is gone is made again."""
 
         async def work(tx: Transaction, session: AsyncSession) -> GardenIdea:
-            row: GardenIdea = await find_row(session, GardenIdea, id)
+            row = await find_row(session, GardenIdea, id)
             change(row)
             value = content_of(row)
             row.datum_id = row.datum_id or row.id

@@ -7,9 +7,12 @@ the other, and a dgent with more revisions changes nothing about them.
 
 from __future__ import annotations
 
+import asyncio
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -34,6 +37,7 @@ VERSION_TABLE, OWN_VERSION_TABLE = "alembic_version_dgent", "alembic_version_own
 """The tables with the revision that a place has, of the shipped ones and of a program's own."""
 
 _SHIPPED = Path(__file__).parent / "migrations"
+_held, _PAUSE_S = Lock(), 0.01
 _LOCK = 0x6467656E74  # one run at a time on Postgres; SQLite has one writer anyway
 
 
@@ -84,8 +88,19 @@ async def run_migrations(
             _call(lambda: command.upgrade(config, target))
         return _current(config, connection)
 
-    async with place.engine.begin() as opened:
+    async with _alone(), place.engine.begin() as opened:
         return await opened.run_sync(run)
+
+
+@asynccontextmanager
+async def _alone() -> AsyncIterator[None]:
+    """Hold Alembic, whose `op` and `context` are one for the whole process, whatever its tasks and loops."""
+    while not _held.acquire(blocking=False):
+        await asyncio.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        _held.release()
 
 
 async def get_current_revision(place: Place, folder: str | Path | None = None) -> str | None:

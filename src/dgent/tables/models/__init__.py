@@ -6,9 +6,9 @@ typed value of a universe.
 
 from __future__ import annotations
 
-from dgent.tables.models.base import Base, CausalMixin, TimestampMixin
 from dgent.tables.models.brain import BrainSettings, Crystal, Tag
 from dgent.tables.models.gardener import GardenIdea, GardenSession, IdeaConnection, Lifecycle, Plot
+from dgent.tables.models.model import Base, CausalMixin, TimestampMixin
 from dgent.tables.models.town import Citizen, CitizenConversation, CitizenRelationship, ConversationTurn
 
 MODELS: dict[str, type[Base]] = {

@@ -9,7 +9,7 @@ from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from dgent import clock
-from dgent.tables.models.base import ID, Base, TimestampMixin, new_id
+from dgent.tables.models.model import ID, Base, TimestampMixin, new_id
 
 
 class Crystal(TimestampMixin, Base):

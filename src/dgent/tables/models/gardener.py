@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import CheckConstraint, ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from dgent.tables.models.base import ID, Base, CausalMixin, TimestampMixin, new_id
+from dgent.tables.models.model import ID, Base, CausalMixin, TimestampMixin, new_id
 
 
 class Lifecycle(StrEnum):

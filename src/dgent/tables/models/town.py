@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, String, Text, UniqueConstraint, true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from dgent.tables.models.base import ID, Base, CausalMixin, TimestampMixin, new_id
+from dgent.tables.models.model import ID, Base, CausalMixin, TimestampMixin, new_id
 
 ROLES = ("user", "citizen", "system")
 
