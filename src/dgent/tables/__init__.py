@@ -8,14 +8,45 @@ from dgent.errors import Unsupported
 from dgent.system.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from dgent.tables.brain import Brain
+    from dgent.tables.gardener import Gardener
+    from dgent.tables.halves import find_halves, repair
+    from dgent.tables.migrate import (
+        ensure_migrations,
+        get_current_revision,
+        get_pending_migrations,
+        run_migrations,
+    )
     from dgent.tables.place import Place, connect
+    from dgent.tables.town import Town
 
 _HOME = {
+    "Brain": "dgent.tables.brain",
+    "Gardener": "dgent.tables.gardener",
     "Place": "dgent.tables.place",
+    "Town": "dgent.tables.town",
     "connect": "dgent.tables.place",
+    "ensure_migrations": "dgent.tables.migrate",
+    "find_halves": "dgent.tables.halves",
+    "get_current_revision": "dgent.tables.migrate",
+    "get_pending_migrations": "dgent.tables.migrate",
+    "repair": "dgent.tables.halves",
+    "run_migrations": "dgent.tables.migrate",
 }
 
-__all__ = ["Place", "connect"]
+__all__ = [
+    "Brain",
+    "Gardener",
+    "Place",
+    "Town",
+    "connect",
+    "ensure_migrations",
+    "find_halves",
+    "get_current_revision",
+    "get_pending_migrations",
+    "repair",
+    "run_migrations",
+]
 
 _load = load_on_use(__name__, _HOME)
 

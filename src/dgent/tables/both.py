@@ -1,0 +1,122 @@
+"""Write a datum and its row together: in one transaction where one database holds both.
+
+Elsewhere the rows are written but not committed, then the datums are committed, then the rows. So a crash
+leaves at worst a datum without its row, from which `repair` makes the row again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from dgent import clock, ids
+from dgent.errors import (
+    Conflict,
+    DgentError,
+    InputError,
+    NotFound,
+    StorageError,
+    TransactionConflict,
+    Unavailable,
+    VersionConflict,
+)
+from dgent.model.schema import Schema
+from dgent.tables.models.model import Base
+from dgent.universe.transaction import Transaction
+
+if TYPE_CHECKING:
+    from dgent.tables.place import Place
+    from dgent.universe.universe import Universe
+
+M = TypeVar("M", bound=Base)
+R = TypeVar("R")
+Work = Callable[[Transaction, AsyncSession], Awaitable[R]]
+
+ATTEMPTS = 12
+LONGEST_PAUSE_S = 0.25
+
+
+class Tracks:
+    """A universe and a place of tables: what is written to both, and read from either."""
+
+    def __init__(self, universe: Universe, place: Place, *schemas: Schema[Any]) -> None:
+        self.universe, self.place = universe, place
+        universe.register(*schemas)
+
+    async def write(self, work: Work[R], *, lock: str | None = None) -> R:
+        """Run work that writes to both; again when another writer was faster.
+
+        `lock` names what is changed, so that the tasks of this program take turns instead of trying again.
+        """
+        if lock is not None:
+            async with self.universe.names.alone(lock):
+                return await self.write(work)
+        for attempt in range(ATTEMPTS):
+            inside, tx = True, self.universe.transaction()
+            try:
+                async with tx, self._session(tx) as session:
+                    done = await work(tx, session)
+                    await session.flush()
+                    inside = False
+                return done
+            except (Conflict, SQLAlchemyError) as error:
+                # Another writer is the reason of what a commit runs into, and of these. Once the datums are
+                # committed, another attempt would store them twice.
+                raced = not inside or isinstance(
+                    error, TransactionConflict | VersionConflict | IntegrityError
+                )
+                translated = translate(error)
+                last = attempt == ATTEMPTS - 1 or tx.committed is not None
+                if last or not raced or not isinstance(translated, Conflict):
+                    raise translated from error
+            await asyncio.sleep(clock.jitter(0, min(0.002 * 2**attempt, LONGEST_PAUSE_S)))
+        raise AssertionError("the last attempt raises or returns")
+
+    @asynccontextmanager
+    async def _session(self, tx: Transaction) -> AsyncIterator[AsyncSession]:
+        if self.place.shared:
+            async with self.place.transaction(tx) as session:
+                yield session
+            return
+        async with self.place.sessions() as session, session.begin():
+            yield session
+            await tx.commit()
+
+    @asynccontextmanager
+    async def rows(self) -> AsyncIterator[AsyncSession]:
+        """Give a session for rows alone, which commits at the end."""
+        try:
+            async with self.place.sessions() as session, session.begin():
+                yield session
+        except SQLAlchemyError as error:
+            raise translate(error) from error
+
+
+async def find_row(session: AsyncSession, model: type[M], id: str) -> M:
+    """Return a row by its id; raises NotFound."""
+    row = await session.get(model, ids.check_id(id))
+    if row is None:
+        raise NotFound(f"there is no row {id!r} in {model.__tablename__}", id=id)
+    return row
+
+
+def translate(error: Exception) -> DgentError:
+    """Return dgent's error for one of SQLAlchemy's; errors of drivers do not leave this room."""
+    if isinstance(error, DgentError):
+        return error
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if cause is not None and isinstance(cause.__cause__, DgentError):
+        return cause.__cause__
+    text = str(cause or error)
+    if isinstance(error, IntegrityError):
+        return Conflict(text, hint="another row has it, or a rule of the table forbids it")
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return Unavailable(text, hint="the database of the tables is unavailable; try again")
+    if isinstance(error, DBAPIError) and ("no such table" in text or "does not exist" in text):
+        return InputError(text, hint="make the tables first: `await ensure_migrations(place)`")
+    return StorageError(text)

@@ -1,0 +1,19 @@
+"""A note: the tables of self.grow are records of the membrane, so nothing is made here.
+
+The number stays, so that the revisions count as in the seed.
+"""
+
+from __future__ import annotations
+
+revision = "001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make nothing: `dgent.membrane` keeps proposals, nursery and rollback tokens."""
+
+
+def downgrade() -> None:
+    """Drop nothing."""
