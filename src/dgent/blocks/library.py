@@ -22,7 +22,7 @@ from dgent.blocks.block import Block
 from dgent.blocks.context import activity, archive, bulk
 from dgent.blocks.context.activity import Activity
 from dgent.blocks.context.archive import Entry
-from dgent.blocks.context.budget import Context, Tokens, estimate
+from dgent.blocks.context.budget import Context, Tokens
 from dgent.blocks.context.bulk import RenderedBlock
 from dgent.blocks.context.context import VIEW, ContextRequest, build_context, check_view, names_of
 from dgent.blocks.context.notices import Notice, list_notices
@@ -37,6 +37,7 @@ from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
 from dgent.blocks.record import archive_share_id, share_id
 from dgent.errors import InputError
+from dgent.model.tokens import estimate
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 

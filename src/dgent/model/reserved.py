@@ -23,10 +23,12 @@ _MEMBRANE = (
     *("cli_session", "cli_session_event", "cli_session_agent", "cli_session_artifact"),
     *("self_grow_proposal", "self_grow_nursery", "self_grow_rollback_token"),
 )
+_MESSAGES = ("message", "batch", "summary", "erasure")
 MODULES = {
     "blocks": "dgent.blocks.room",
     "cupboard": "dgent.cupboard.room",
     "membrane": "dgent.membrane.room",
+    "messages": "dgent.messages.room",
     "blobs": "dgent.universe.blob_room",
 }
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
@@ -40,6 +42,7 @@ OWNERS: dict[str, str] = {
     **{f"block.{name}": "blocks" for name in _BLOCKS},
     **{f"cupboard.{name}": "cupboard" for name in _CUPBOARD},
     **{f"membrane.{name}": "membrane" for name in _MEMBRANE},
+    **{f"message.{name}": "messages" for name in _MESSAGES},
     **{f"blob.{name}": "blobs" for name in ("key", "orphan")},
 }
 """The room of each schema."""
@@ -55,6 +58,7 @@ MARKS = frozenset(("cupboard/turn",))
 
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
+    "messages": frozenset(f"message.{name}" for name in _MESSAGES),
     "dgent": frozenset(OWN + name for name in _OWN),
 }
 """The schemas that nobody below a partner reads, unless their room says who may."""

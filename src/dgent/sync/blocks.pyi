@@ -36,11 +36,12 @@ from dgent.blocks import View as View
 from dgent.blocks import errors as errors
 from dgent.blocks.access.actor import BlockPermission
 from dgent.blocks.access.permission import CONSENT_S, AgentPermissions
-from dgent.blocks.context.budget import Tokens, estimate
+from dgent.blocks.context.budget import Tokens
 from dgent.blocks.document.template import TemplateLike
 from dgent.blocks.folder.sync import WAIT_S
 from dgent.blocks.history.log import VersionLog
 from dgent.blocks.library import LOG_LABEL
+from dgent.model.tokens import estimate
 from dgent.sync import Universe
 from dgent.sync.stream import Stream
 

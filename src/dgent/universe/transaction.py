@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from dgent import clock, ids
-from dgent.errors import Closed, Conflict, InputError, QueryError, TransactionConflict, VersionConflict
+from dgent.errors import (
+    Closed,
+    Conflict,
+    Denied,
+    InputError,
+    QueryError,
+    TransactionConflict,
+    VersionConflict,
+)
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
@@ -187,6 +195,21 @@ class Transaction:
     async def check(self, id: str, expect: Expect = LIVE) -> None:
         """Have the commit fail unless a record is as expected."""
         self._buffer(Check(ids.check_id(id), expect))
+
+    def _enter_room(self, name: str) -> None:
+        """Let records of a room be part of this transaction; one of a principal cannot have any."""
+        self._check_open()
+        room = self._universe._room
+        if room == name:
+            return
+        if room is not None:
+            raise InputError(f"this transaction is one of {room}, so it cannot write records of {name}")
+        if hasattr(self._universe.backend, "principal"):
+            # The room would then answer for everything else that is written here.
+            raise Denied(
+                "a transaction of a principal cannot write records of rooms", hint="write them alone"
+            )
+        self._universe = self._universe.for_room(name)
 
     async def execute(self, query: str, params: Params | None = None, *, rows: int | None = None) -> None:
         """Run a statement on the caller's own tables when the transaction commits, with its records or not.

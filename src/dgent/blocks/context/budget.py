@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dgent.blocks.context.wrapper import wrap
+from dgent.model.tokens import estimate
 
 Tokens = Callable[[str], int]
 GAP = "\n\n"
 LEAST = 200  # characters of a text that are worth showing when the rest is cut
 NAMED = 12  # names of cut parts in the notice
-
-
-def estimate(text: str) -> int:
-    """Estimate the tokens of a text: four bytes each, which fits most languages."""
-    return (len(text.encode()) + 3) // 4
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""Erase messages for good: forget them, or redact a text in all of them.
+
+A redacted record is erased with its versions and stored anew. What comes in its place is written down
+before, so that a crash in between loses nothing: the next redaction finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from dgent import codec
+from dgent.errors import InputError
+from dgent.messages.log import Log
+from dgent.messages.part import decode, encode, estimate_parts, find_result
+from dgent.messages.record import (
+    BATCH,
+    END,
+    ERASURE,
+    MESSAGE,
+    SCHEMAS,
+    SUMMARY,
+    ErasureRecord,
+    MessageRecord,
+)
+from dgent.model.crystal import Crystal
+from dgent.model.query import Query
+from dgent.store.backend import Delete
+
+_BY_NAME = {each.name: each for each in SCHEMAS}
+
+
+async def forget(log: Log, id: str) -> int:
+    """Erase a message with the results of its calls, or a batch, and the summaries that cover it."""
+    log.require("destroy")
+    wanted: list[str] = []
+    if "/" in id:
+        found = await log.get(MESSAGE, id)
+        value: MessageRecord = found.value
+        wanted = [id]
+        if find_result(decode(value.text, value.parts)) is None:
+            place = value.place
+            wanted += [each.id for each in await log.find_messages(f"{place}.", f"{place}.{END}")]
+        batch = await log.get(BATCH, value.batch)
+    else:
+        batch = await log.get(BATCH, id)
+        wanted = [each.id for each in await log.of_batch(batch.value)]
+    count = len(wanted)
+    if "/" not in id:
+        wanted.append(id)
+    wanted += [batch.value.cause] if batch.value.cause else []
+    async for summary in _find_summaries(log):
+        if summary.value.last >= batch.value.place:
+            wanted.append(summary.id)
+    await log.universe.forget(*wanted)
+    return count
+
+
+async def _find_summaries(log: Log) -> Any:
+    """Yield all archives of the agent, restored ones too."""
+    query = Query(schema=SUMMARY.name, where={"agent": log.agent}, limit=None)
+    for found in await log.universe.recall(query):
+        yield found
+
+
+async def redact(log: Log, text: str, instead: str) -> int:
+    """Replace a text in every message and summary, and erase all versions that had it."""
+    log.require("destroy")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("the text to redact is blank", field="text")
+    if text in instead:
+        raise InputError("what comes instead has the redacted text in it", field="instead")
+    await finish_redactions(log)
+    count = 0
+    async for found in log.iterate(MESSAGE, {"place": log.range_of()}, "place"):
+        if await _has_text(log, found, text):
+            count += 1
+            await _replace(log, found, _redact_message(found.value, text, instead))
+    async for found in _find_summaries(log):
+        if await _has_text(log, found, text):
+            count += 1
+            made = replace(found.value, text=found.value.text.replace(text, instead))
+            await _replace(log, found, replace(made, note=made.note.replace(text, instead)))
+    return count
+
+
+def _redact_message(value: MessageRecord, text: str, instead: str) -> MessageRecord:
+    parts = tuple(
+        type(part)(**{name: _swap(getattr(part, name), text, instead) for name in part.__struct_fields__})
+        for part in decode(value.text, value.parts)
+    )
+    body, stored = encode(parts)
+    return replace(
+        value,
+        text=body,
+        parts=stored,
+        tokens=estimate_parts(parts),
+        origin=value.origin.replace(text, instead),
+        by=value.by.replace(text, instead),
+        usage=_swap(value.usage, text, instead),
+    )
+
+
+def _swap(value: Any, text: str, instead: str) -> Any:
+    """Return JSON with a text replaced wherever it is, in keys too."""
+    if isinstance(value, str):
+        return value.replace(text, instead)
+    if isinstance(value, dict):
+        return {_swap(key, text, instead): _swap(each, text, instead) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_swap(each, text, instead) for each in value]
+    return value
+
+
+async def _has_text(log: Log, found: Crystal[Any], text: str) -> bool:
+    """Check whether a version of a record has a text anywhere."""
+    if any(text in each for each in _texts(vars(found.value))):
+        return True
+    if (found.rev or 1) == 1:
+        return False
+    versions = await log.universe.history(found.id)
+    return any(text in each for v in versions if v.datum is not None for each in _texts(v.datum.data))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+async def _replace(log: Log, found: Crystal[Any], made: Any) -> None:
+    """Erase a record with its versions, and store another one in its place."""
+    schema = _BY_NAME[found.schema_name]
+    data: dict[str, Any] = schema.encode(made)
+    record = ErasureRecord(log.agent, found.id, schema.name, found.created_at, data)
+    id = f"{ERASURE.name}/{codec.blake2b(found.id.encode(), size=16).hexdigest()}"
+    await log.commit([log.put(ERASURE, id, record, None)])
+    await _finish(log, id, record)
+
+
+async def finish_redactions(log: Log) -> int:
+    """Finish what was begun and not done, as after a crash; return how many records that were."""
+    query = Query(schema=ERASURE.name, where={"agent": log.agent}, limit=None)
+    found = await log.universe.recall(query)
+    for each in found:
+        await _finish(log, each.id, each.value)
+    return len(found)
+
+
+async def _finish(log: Log, id: str, record: ErasureRecord) -> None:
+    schema = _BY_NAME[record.schema]
+    await log.universe.forget(record.target)
+    made = log.put(schema, record.target, schema.parse(record.data), 0, record.made_at)
+    await log.commit([made, Delete(id, None)])
