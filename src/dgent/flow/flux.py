@@ -14,8 +14,8 @@ from dgent import clock, codec
 from dgent.errors import Conflict, DgentError, InputError
 from dgent.flow.agent import Agent
 from dgent.flow.buffer import Buffer, Event, FluxStats, late
-from dgent.flow.keep import UniverseKeeper
 from dgent.flow.progress import Progress
+from dgent.flow.record import UniverseKeeper
 from dgent.flow.source import Changes, Folder, Lines, Numbered, Source, Timer
 from dgent.flow.state import StatefulAgent
 from dgent.model.query import Query

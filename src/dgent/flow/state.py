@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from dgent import clock, codec
-from dgent.errors import InputError, NotFound, TransactionConflict, VersionConflict
+from dgent.errors import InputError, NotFound, TransactionConflict, Unsupported, VersionConflict
 from dgent.flow.agent import Agent, settle
-from dgent.flow.keep import Keeper, Kept, Mark, UniverseKeeper, refuse_history
+from dgent.flow.delta import DeltaKeeper
+from dgent.flow.keep import Keeper, Kept, Mark
+from dgent.flow.record import UniverseKeeper, find_schema
 from dgent.store.backend import Version
 from dgent.universe.universe import Universe
 
@@ -97,8 +99,26 @@ class StateFunctor(Generic[S]):
 
     def _keeper(self) -> Keeper[S]:
         if isinstance(self.backend, Universe):
-            return UniverseKeeper(self.backend, self.state_type, self.namespace)
+            return open_keeper(self.backend, self.state_type, self.namespace)
         return self.backend
+
+
+def open_keeper(universe: Universe, state_type: type[S], namespace: str) -> UniverseKeeper[S]:
+    """Return the keeper of a state on a universe."""
+    schema: Any = find_schema(universe, state_type)
+    if state_type is dict:
+        return cast("UniverseKeeper[S]", DeltaKeeper(universe, schema, namespace))
+    return UniverseKeeper(universe, schema, namespace)
+
+
+def require_history(keeper: Keeper[S]) -> UniverseKeeper[S]:
+    """Return a keeper that keeps versions; raises Unsupported for one that does not."""
+    if isinstance(keeper, UniverseKeeper):
+        return keeper
+    raise Unsupported(
+        f"the state {keeper.name!r} is a row of a table, which keeps no versions",
+        hint="keep the state on a universe",
+    )
 
 
 class StatefulAgent(Agent[A, B], Generic[S, A, B]):
@@ -141,10 +161,11 @@ class StatefulAgent(Agent[A, B], Generic[S, A, B]):
         raise AssertionError("the last attempt raises")
 
     async def _take_step(self, input: A, step: str | None) -> B:
-        async with self.run() as run:
+        async with self._alone():
             mark_id = f"{self.keeper.name}:step:{step}"
             if step is not None and (done := await self.keeper.find_mark(mark_id)) is not None:
                 return cast("B", done.data["output"])
+            run: Run[S, A, B] = Run(self, await self.keeper.load(), False)
             output = await run.step(input)
             await run.save(None if step is None else Mark(mark_id, {"output": _as_data(output)}))
             return output
@@ -172,28 +193,28 @@ class StatefulAgent(Agent[A, B], Generic[S, A, B]):
 
     async def history(self, limit: int | None = None) -> list[Version]:
         """Return the versions of the state, newest first: one for each step that changed it."""
-        return await refuse_history(self.keeper).history(limit)
+        return await require_history(self.keeper).history(limit)
 
     async def state_at(self, rev: int) -> S:
         """Return the state after an earlier step."""
-        kept: Kept[S] = await refuse_history(self.keeper).load_at(rev)
+        kept: Kept[S] = await require_history(self.keeper).load_at(rev)
         return kept.state
 
     async def resume(self, rev: int) -> S:
         """Go on from an earlier step: its state becomes the newest version, and none is lost."""
         state = await self.state_at(rev)
         async with self._alone():
-            await self.keeper.save(state, await self.keeper.load())
+            await require_history(self.keeper).overwrite(state)
         return state
 
     async def fork(self, namespace: str, *, rev: int | None = None) -> StatefulAgent[S, A, B]:
         """Return the same agent with a state of its own, which begins as this one is or was at a step."""
-        keeper = refuse_history(self.keeper)
+        keeper = require_history(self.keeper)
         if rev is None and (now := await keeper.load()) is None:
             raise NotFound(f"the state {keeper.name!r} has no step yet", hint="take one before a fork")
         state = await self.state_at(rev) if rev is not None else cast("Kept[S]", now).state
-        twin: UniverseKeeper[S] = UniverseKeeper(keeper.universe, self.functor.state_type, namespace)
-        await keeper.universe.remember(state, schema=twin.schema, id=twin.id, parent=keeper.id, expect=0)
+        twin = open_keeper(keeper.universe, self.functor.state_type, namespace)
+        await twin.create(state, parent=keeper.id)
         functor = replace(self.functor, namespace=namespace)
         return StatefulAgent(self.inner, functor, twin, self.takes_state, self.attempts)
 

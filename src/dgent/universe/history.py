@@ -11,6 +11,7 @@ from dgent.errors import HistoryGone, InputError, NotFound, UndoConflict, Versio
 from dgent.model import reserved
 from dgent.store.backend import Change, Committed, Delete, Keep, Op, Reverted
 from dgent.universe import write
+from dgent.universe.parts import find_later_parts
 from dgent.universe.room import Describers, Keeper, load_room
 
 if TYPE_CHECKING:
@@ -131,7 +132,15 @@ async def revertible(universe: Universe, seq: int, wanted: set[str] | None, forc
 async def _revertible(universe: Universe, seq: int, records: list[Reverted], force: bool) -> list[Reverted]:
     if not force and (changed := await find_changed(universe, records)):
         raise refusal(seq, changed)
+    if not force and (later := await find_later_parts(universe, _new_ids(records))):
+        names = ", ".join(map(repr, later[:10]))
+        raise UndoConflict(f"what commit {seq} changed is what later steps build on: {names}", ids=later)
     return records
+
+
+def _new_ids(records: Iterable[Reverted]) -> list[str]:
+    """Return the records that undoing a commit removes."""
+    return [record.id for record in records if record.live and record.before is None]
 
 
 async def find_changed(universe: Universe, records: Iterable[Reverted]) -> list[Reverted]:

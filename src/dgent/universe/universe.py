@@ -53,6 +53,7 @@ from dgent.universe.contract import Contracts, Doubts, Recalled, raw_of, warn_of
 from dgent.universe.embedding import Embedding, EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.meaning import Mode, Search, Searched, check_mode, search_both
+from dgent.universe.parts import find_part_ids, prune_parts
 from dgent.universe.past import Past, find_past
 from dgent.universe.room_texts import RoomTexts
 from dgent.universe.search import MAX_K, Hits
@@ -942,6 +943,8 @@ class Universe:
         """
         await self._ready()
         wanted = [ids.check_id(id) for id in ids_]
+        if not only_deleted:
+            wanted += await find_part_ids(self, wanted)
         async with self._drop_blobs(wanted):
             done = await self.backend.forget(wanted, self.author, self._room, only_deleted)
         from dgent.universe.telemetry import forget_events  # loads when it is used
@@ -973,7 +976,9 @@ class Universe:
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Prune old history: keep so many old versions of each record, or those younger than an age."""
         await self._ready()
-        return await self.backend.compact(history.rule(keep))
+        done = await self.backend.compact(history.rule(keep))
+        await prune_parts(self)
+        return done
 
     async def upgrade_all(
         self,

@@ -88,7 +88,9 @@ class Appender:
         """Return the form of a commit of one record that needs no decision; None to look closer."""
         commit, drafts, kernel = prepared.commit, prepared.drafts, self._ledger.kernel
         made = drafts[0] if len(drafts) == 1 else None
-        if made is None or prepared.key is not None or commit.guard is not None:
+        if made is None or prepared.key is not None:
+            return None
+        if commit.guard is not None and commit.guard.since != kernel.tip.seq:
             return None
         id, expect = made.id, commit.ops[0].expect
         if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
@@ -99,13 +101,15 @@ class Appender:
 
     def _find_forms(self, group: Sequence[Prepared]) -> list[_Form | None] | None:
         """Return the form of each record as far as it is known, if nothing about them has to be decided."""
-        state_of, known = self._ledger.kernel.state, self.forms.get
+        state_of, known, tip = self._ledger.kernel.state, self.forms.get, self._ledger.kernel.tip
         states: dict[str, SchemaState | None] = {}
         forms: list[_Form | None] = []
         ids: list[str] = []
         for prepared in group:
             commit = prepared.commit
-            if prepared.key is not None or commit.guard is not None or not commit.ops:
+            if prepared.key is not None or not commit.ops:
+                return None
+            if commit.guard is not None and (len(group) > 1 or commit.guard.since != tip.seq):
                 return None
             room = commit.room
             for op, made in zip(commit.ops, prepared.drafts, strict=True):
