@@ -18,7 +18,6 @@ from dgent.flow.patch import apply_patch, copy_plain, find_patch
 from dgent.flow.record import UniverseKeeper
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, make_fresh, stamp
-from dgent.model.schema import Schema
 from dgent.store.backend import Check, Guard, Op, Put, Version
 from dgent.universe import write
 from dgent.universe.parts import AGAIN, MOST, SCHEMA, can_have_parts, find_parts, part_id, version_key
@@ -26,7 +25,6 @@ from dgent.universe.position import known_seq
 
 State: TypeAlias = dict[str, Any]
 
-DELTA = Schema[State](SCHEMA)
 SMALL = 8_192  # bytes; a smaller state is written whole, which takes no longer
 AT_ONCE = 64  # ids that the engines read by one statement
 STEP = "step"  # in `extra`: the number of a step, where it is not the record's rev
@@ -178,11 +176,9 @@ class DeltaKeeper(UniverseKeeper[State]):
     async def _save_part(self, held: Held, raw: bytes, mark: Mark | None) -> None:
         universe, data = self.universe, codec.decode(raw)
         datum = make_fresh(
-            held.part(held.number + 1), clock.now_us(), data, _NO_TAGS, universe.author, SCHEMA, DELTA.version
+            held.part(held.number + 1), clock.now_us(), data, _NO_TAGS, universe.author, SCHEMA, 1
         )
         named = {held.datum.id, held.part(held.number)} if held.number else {held.datum.id}
-        if universe.contracts.by_name(SCHEMA) is None:
-            universe.register(DELTA)
         done = await self.commit([Put(datum, 0, None, True, raw)], mark, Guard(held.seq, frozenset(named)))
         held.add(data["patch"], raw)
         held.seq = done.seq or 0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -464,18 +463,28 @@ class Names:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def alone(self, name: str) -> AsyncIterator[None]:
+    def alone(self, name: str) -> _Alone:
         """Hold a name; asking for it again in the same task would deadlock."""
-        held, own = _held.get(), (id(self), name)
-        if own in held:
-            raise InputError(f"{name!r} is held already by the caller, so it would wait for itself")
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
-        async with lock:
-            token = _held.set(held | {own})
-            try:
-                yield
-            finally:
-                _held.reset(token)
+        return _Alone(lock, (id(self), name))
+
+
+class _Alone:
+    """Holds a named lock; a class, since every step of an agent enters one."""
+
+    def __init__(self, lock: asyncio.Lock, own: tuple[int, str]) -> None:
+        self._lock = lock
+        self._own = own
+
+    async def __aenter__(self) -> None:
+        held = _held.get()
+        if self._own in held:
+            raise InputError(f"{self._own[1]!r} is held already by the caller, so it would wait for itself")
+        await self._lock.acquire()
+        self._token = _held.set(held | {self._own})
+
+    async def __aexit__(self, *error: object) -> None:
+        _held.reset(self._token)
+        self._lock.release()
