@@ -74,6 +74,7 @@ class LookAtTables(Ask):
     local=True,
     unless=lambda ask: ask.folder is None,
     partner=True,
+    makes=True,
 )
 async def current(context: Context, ask: LookAtTables) -> TablesState:
     """Show the revision that the tables have, and those that have not run yet."""
@@ -103,6 +104,7 @@ class TableRevision(msgspec.Struct, frozen=True):
     local=True,
     unless=lambda ask: ask.folder is None,
     partner=True,
+    makes=True,
 )
 async def history(context: Context, ask: LookAtTables) -> Items[TableRevision]:
     """List the revisions of the tables, the first one first."""
