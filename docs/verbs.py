@@ -109,6 +109,8 @@ def effect_told(verb: Verb) -> str:
         told += f" {sentence(verb.lighter)}"
     if "dry_run" in verb.input.__struct_fields__:
         told += " With `dry_run` it only reads."
+    if verb.partner:
+        told += " For partners only."
     if verb.local:
         told += " Local: it touches files, so only a door of the same machine has it."
     return told

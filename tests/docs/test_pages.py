@@ -22,7 +22,9 @@ FORBIDDEN = {
     r"(?i)\bcoming soon\b|\bwill be added\b|\bfor future use\b": "promises instead of saying what is there",
     r"/(?:work|root|home|tmp|Users|opt|var)/": "a path of some machine",
     r"\bpypi\.org\b|\bindex-url\b|\bhttps?://(?:localhost|127\.(?!0\.0\.1:8730))": "a host",
-    r"(?i)\b(?:seed|sitting|helper|chatbot|language model)s?\b": "speaks of how it was made",
+    r"(?i)\b(?:sitting|helper|chatbot|language model)s?\b": "speaks of how it was made",
+    # `seed=` of a random choice is an argument, and SEED a stage of an idea.
+    r"(?i)\b(?:the|this|each|our|of) seeds?\b|\bseeds\b|\bseed(?:'s| \d)": "speaks of how it was made",
     r"—": "write a colon, a comma or two sentences",
 }
 

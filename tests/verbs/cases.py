@@ -18,6 +18,7 @@ from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
+from tests.verbs.table_cases import TABLE_CASES, fill_tables
 
 TOKEN_ID = "abcdefghijkl"
 TOKEN = f"dgent_{TOKEN_ID}_{'s' * 43}"
@@ -255,6 +256,7 @@ CASES: dict[str, list[Case]] = {
     **CUPBOARD_CASES,
     **BLOCK_CASES,
     **MEMBRANE_CASES,
+    **TABLE_CASES,
 }
 
 
@@ -322,6 +324,7 @@ async def fill(path: Path) -> None:
         await open_blobs(u).put("pic.png", b"pixels", "image/png")
         await fill_cupboard(u)
         await fill_blocks(u)
+        await fill_tables(u)
         await u.put(
             dgent.Datum(id="a", data={"n": 3}, schema="note", schema_version=1, tags=frozenset({"t"}))
         )

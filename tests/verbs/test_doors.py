@@ -243,7 +243,7 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
             try:
                 await registry.call(verb, context, args)
             except dgent.Denied as error:
-                assert effect not in ALLOWED[trust] or (verb.local and trust != "partner"), error
+                assert effect not in ALLOWED[trust] or (_for_partner(verb) and trust != "partner"), error
                 return "denied"
             assert effect in ALLOWED[trust], f"{trust} must not {effect}"
             return "done"
@@ -257,4 +257,8 @@ def test_trust_is_enforced_at_the_call(id: str, trust: Any, stage: Stage) -> Non
 
 def _covers(trust: Any, verb: registry.Verb, case: Case, names: dict[str, str]) -> bool:
     effect = verb.effect_of(registry.read_input(verb, named(case.args, names)))
-    return effect in ALLOWED[trust] and (trust == "partner" or not verb.local)
+    return effect in ALLOWED[trust] and (trust == "partner" or not _for_partner(verb))
+
+
+def _for_partner(verb: registry.Verb) -> bool:
+    return verb.local or verb.partner

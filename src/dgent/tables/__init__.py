@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         ensure_migrations,
         get_current_revision,
         get_pending_migrations,
+        list_revisions,
+        make_revision,
         run_migrations,
     )
     from dgent.tables.place import Place, connect
@@ -30,6 +32,8 @@ _HOME = {
     "find_halves": "dgent.tables.halves",
     "get_current_revision": "dgent.tables.migrate",
     "get_pending_migrations": "dgent.tables.migrate",
+    "list_revisions": "dgent.tables.migrate",
+    "make_revision": "dgent.tables.migrate",
     "repair": "dgent.tables.halves",
     "run_migrations": "dgent.tables.migrate",
 }
@@ -44,6 +48,8 @@ __all__ = [
     "find_halves",
     "get_current_revision",
     "get_pending_migrations",
+    "list_revisions",
+    "make_revision",
     "repair",
     "run_migrations",
 ]

@@ -110,13 +110,15 @@ def translate(error: Exception) -> DgentError:
     if isinstance(error, DgentError):
         return error
     cause = error.orig if isinstance(error, DBAPIError) else None
+    text = str(cause or error)
+    if "no such table" in text or "UndefinedTableError" in text:
+        return InputError(
+            text, hint="make the tables first: ensure_migrations(place), `dgent tables upgrade`"
+        )
     if cause is not None and isinstance(cause.__cause__, DgentError):
         return cause.__cause__
-    text = str(cause or error)
     if isinstance(error, IntegrityError):
         return Conflict(text, hint="another row has it, or a rule of the table forbids it")
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return Unavailable(text, hint="the database of the tables is unavailable; try again")
-    if isinstance(error, DBAPIError) and ("no such table" in text or "does not exist" in text):
-        return InputError(text, hint="make the tables first: `await ensure_migrations(place)`")
     return StorageError(text)

@@ -44,14 +44,20 @@ def may(caller: Caller, effect: Effect) -> bool:
     return effect in ALLOWED[caller.trust]
 
 
-def check(caller: Caller, verb: str, effect: Effect, local: bool = False) -> None:
+def check(caller: Caller, verb: str, effect: Effect, local: bool = False, partner: bool = False) -> None:
     """Raise Denied when the caller's trust does not allow this effect.
 
-    A `local` verb, which works with files or modules of this machine, needs a partner whatever its effect.
+    A `local` verb, which works with files or modules of this machine, needs a partner whatever its effect; so
+    does one that is for a `partner` because nothing below it looks at who asks.
     """
     if local and caller.trust != "partner":
         who = caller.agent or caller.id
         raise Denied(f"{verb} works with files of this machine, and {who} is not a partner", verb=verb)
+    if partner and caller.trust != "partner":
+        who = caller.agent or caller.id
+        raise Denied(
+            f"{verb} works with tables, which only a partner may use, and {who} is not one", verb=verb
+        )
     if not may(caller, effect):
         who = caller.agent or caller.id
         enough = [trust for trust, effects in ALLOWED.items() if effect in effects]

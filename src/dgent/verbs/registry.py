@@ -71,7 +71,7 @@ class Verb(msgspec.Struct, frozen=True):
     `lighter` returns the effect of a call that does less than the verb can, such as a dry run: then less
     trust is enough. A `local` verb works with files or modules of this machine: only a door of this machine
     offers it, and only to partners; `unless` returns whether a call of it touches none. A verb that `makes`
-    may create the store that it works on.
+    may create the store that it works on. One for a `partner` is for nobody else, whatever its effect.
     """
 
     id: str
@@ -86,6 +86,7 @@ class Verb(msgspec.Struct, frozen=True):
     lighter: Callable[[Any], Effect | None] | None = None
     makes: bool = False
     unless: Callable[[Any], bool] | None = None
+    partner: bool = False
 
     def is_local(self, ask: Ask) -> bool:
         """Return whether this call works with files or modules of this machine."""
@@ -111,6 +112,7 @@ def verb(
     lighter: Callable[[Any], Effect | None] | None = None,
     makes: bool = False,
     unless: Callable[[Any], bool] | None = None,
+    partner: bool = False,
 ) -> Callable[[F], F]:
     """Register a function as a verb; input, output and help come from its annotations and docstring."""
 
@@ -131,6 +133,7 @@ def verb(
             lighter,
             makes,
             unless,
+            partner,
         )
         return run
 
@@ -182,7 +185,7 @@ def call(verb: Verb, context: Context, given: Mapping[str, Any] | Ask) -> Any:
     """Check trust and call a verb; returns an awaitable, or an async iterator for one that streams."""
     ask = given if isinstance(given, Ask) else read_input(verb, given)
     local = verb.is_local(ask)
-    callers.check(context.caller, verb.id, verb.effect_of(ask), local)
+    callers.check(context.caller, verb.id, verb.effect_of(ask), local, verb.partner)
     context.check_local(verb.id, local)
     if context.remote and not verb.local and not verb.streams:
         return _call_there(verb, context, ask)

@@ -1,7 +1,7 @@
 """The tables of Brain, Town and Gardener, as SQLAlchemy models.
 
-The classes have the names of the seed; `Crystal` here is a row of `brain_crystals`, and `dgent.Crystal` the
-typed value of a universe.
+The classes have the names that the ancestor's have: `Crystal` here is a row of `brain_crystals`, and
+`dgent.Crystal` the typed value of a universe.
 """
 
 from __future__ import annotations

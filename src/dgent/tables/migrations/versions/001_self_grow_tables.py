@@ -1,6 +1,6 @@
 """A note: the tables of self.grow are records of the membrane, so nothing is made here.
 
-The number stays, so that the revisions count as in the seed.
+The number stays, so that the others have the numbers that the ancestor gave them.
 """
 
 from __future__ import annotations
