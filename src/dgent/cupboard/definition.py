@@ -6,13 +6,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.cupboard import errors
-from dgent.cupboard.record import CRUMB, CRUMB_INDEXES, DESCRIPTION, PRIORITY, CategoryRecord, PropertyRecord
+from dgent.cupboard.record import (
+    CRUMB,
+    CRUMB_INDEXES,
+    DESCRIPTION,
+    PRIORITY,
+    CategoryRecord,
+    CrumbRecord,
+    PropertyRecord,
+)
 from dgent.errors import InputError
 from dgent.model import path
+from dgent.model.schema import Schema
 from dgent.universe.universe import Universe
 
 UNRANKED = 2**31
@@ -276,9 +286,13 @@ def declare_indexes(universe: Universe, definitions: Definitions, known: frozens
     wanted = [_index_on(definition) for definition in definitions.of("crumb") if definition.id != DESCRIPTION]
     wanted = wanted[:MAX_INDEXED]
     if not known.issuperset(wanted):
-        indexes = (*CRUMB_INDEXES, *wanted)
-        universe.register(replace(CRUMB, indexes=indexes))
+        universe.register(_declare_crumb((*CRUMB_INDEXES, *wanted)))
     return known.union(wanted)
+
+
+@lru_cache(16)  # a schema compiles its contract, and most cupboards have the same properties
+def _declare_crumb(indexes: tuple[str, ...]) -> Schema[CrumbRecord]:
+    return replace(CRUMB, indexes=indexes)
 
 
 def _index_on(definition: Definition) -> str:

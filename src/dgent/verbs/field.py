@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from dgent.verbs.registry import Verb
+from dgent.verbs.registry import Ask, Verb
 
 
 class VerbField:
@@ -31,11 +31,21 @@ class VerbField:
 F = TypeVar("F", bound=VerbField)
 
 
-def fields_of(verb: Verb, kind: type[F]) -> list[F]:
+_read: dict[tuple[type[Ask], type[VerbField]], tuple[Any, ...]] = {}
+
+
+def fields_of(verb: Verb, kind: type[F]) -> tuple[F, ...]:
     """Return the fields of a verb's input in their order, each as a `kind` of Field."""
-    hints = get_type_hints(verb.input, include_extras=True)
+    known = _read.get((verb.input, kind))
+    if known is None:  # reading the annotations takes longer than many a call
+        known = _read[verb.input, kind] = tuple(_read_fields(verb.input, kind))
+    return known
+
+
+def _read_fields(input: type[Ask], kind: type[F]) -> list[F]:
+    hints = get_type_hints(input, include_extras=True)
     fields = []
-    for field in msgspec.structs.fields(verb.input):
+    for field in msgspec.structs.fields(input):
         default = (
             field.default_factory()
             if field.default is msgspec.NODEFAULT and not field.required

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class CommandField(VerbField):
         return name if self.required and not self.file else f"[{name}]"
 
 
-def _files(fields: list[CommandField]) -> list[click.Option]:
+def _files(fields: Sequence[CommandField]) -> list[click.Option]:
     """Build the option that takes a long text from a file."""
     return [
         click.Option(
@@ -127,7 +128,7 @@ _EFFECTS = {
 }
 
 
-def _help(verb: Verb, fields: list[CommandField]) -> str:
+def _help(verb: Verb, fields: Sequence[CommandField]) -> str:
     places = [field for field in fields if field.place]
     lines = [verb.help]
     if places:
@@ -164,7 +165,7 @@ def _read_file(path: str) -> str:
         raise InputError(f"{path} cannot be read: {reason}", field="file") from None
 
 
-def _read_values(fields: list[CommandField], given: dict[str, Any]) -> dict[str, Any]:
+def _read_values(fields: Sequence[CommandField], given: dict[str, Any]) -> dict[str, Any]:
     """Return the given values without those left out, so that the verb's defaults hold."""
     values: dict[str, Any] = {}
     for field in fields:

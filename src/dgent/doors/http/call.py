@@ -32,7 +32,6 @@ LINES = "application/x-ndjson"
 KEY = b"idempotency-key"
 RECORD = "/v1/data/{schema}/{id}"
 PART = 65_536  # bytes of a file that are sent at once
-_fields: dict[str, dict[str, VerbField]] = {}
 
 
 def read_fields(request: Request, match: Match, verb: Verb, body: bytes) -> dict[str, Any]:
@@ -62,9 +61,7 @@ def read_ask(verb: Verb, given: dict[str, Any], page: int) -> Ask:
 
 
 def _known(verb: Verb) -> dict[str, VerbField]:
-    if verb.id not in _fields:
-        _fields[verb.id] = {each.name: each for each in fields_of(verb, VerbField)}
-    return _fields[verb.id]
+    return {each.name: each for each in fields_of(verb, VerbField)}
 
 
 def _read_query(request: Request, known: dict[str, VerbField]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import asyncpg
@@ -27,7 +27,27 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 ATTEMPTS = 3  # a silent connection is given up after this part of the time there is
 FULL_S = 0.5  # so long a server that has no room is not asked for one more connection
+OWN_TYPES = 10_000  # types of a lower number are the same on every server
 LOOKS = 20  # how often within its time a connection with a limit is looked after
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows the types of lists from the connections before it.
+
+    Each one would ask the server for them at its first list: most of the work of a short connection.
+    """
+
+    __slots__ = ()
+    _known: ClassVar[dict[frozenset[int], Any]] = {}
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
+        wanted = frozenset(typeoids)
+        found = self._known.get(wanted)
+        if found is None:
+            found = await super()._introspect_types(typeoids, timeout)
+            if max(wanted) < OWN_TYPES:
+                self._known[wanted] = found
+        return found
 
 
 class Pool:
@@ -86,6 +106,7 @@ class Pool:
             statement_cache_size=0 if self.address.pgbouncer else 200,
             max_cached_statement_lifetime=0,
             target_session_attrs="read-write" if several and self._writes else None,
+            connection_class=Connection,
         )
 
     def take_idle(self, limit: float = math.inf) -> asyncpg.Connection | None:
