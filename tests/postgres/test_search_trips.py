@@ -190,3 +190,20 @@ async def test_a_change_after_the_last_search_is_noticed(url: str, trips: list[s
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(u.backend, "_plain", False)
             assert await found(u, "lake") == hits
+
+
+async def test_rows_are_read_by_their_keys_before_the_server_has_counted_them(url: str) -> None:
+    async with dgent.open(url) as u:
+        u.register(NOTE)
+        body = " ".join(WORDS * 2)
+        data = {"title": "", "body": body}
+        await u.put_many([Datum(f"n{n}", data=data, schema="note", schema_version=1) for n in range(12_000)])
+        backend: Any = u.backend
+        pool = backend._require_open()
+        connection = await pool.take()
+        for sql in (*backend._texts.rows_now.values(), backend._texts.rows):
+            prepared = await connection.prepare(sql)
+            plan = await connection.fetch(f"EXPLAIN EXECUTE {prepared.get_name()} ('{{1,2,3}}')")
+            lines = "\n".join(line for (line,) in plan)
+            assert "datum_dk" in lines and "datum_pkey" not in lines, lines
+        pool.give(connection)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgent.search import wanted as search_text
+from dgent.search.stem import stem
 from dgent.search.wanted import (
     MAX_PHRASES,
     MAX_STEPS,
@@ -172,3 +174,92 @@ def test_phrases_are_found_where_they_are_said_to_stand(text: str, quoted: str) 
         assert bool(found) is phrase.stands_in(join_words(text))
         for _, start, end in found:
             assert phrase.stands_in(join_words(text[start:end]))
+
+
+TANGLED = (
+    *(
+        "won't",
+        "will",
+        "dying",
+        "die",
+        "dies",
+        "U.S.A.",
+        "usa",
+        "e.g.",
+        "eg",
+        "user_id",
+        "id",
+        "mel's",
+        "o'd've",
+    ),
+    *(
+        "don't",
+        "do",
+        "can't",
+        "skies",
+        "sky",
+        "well-known",
+        "end.Begin",
+        "begin",
+        "1.2.3",
+        "2024-05-07",
+        "naïve",
+    ),
+    *(
+        "happily",
+        "happy",
+        "Relational",
+        "relate",
+        "--",
+        ",",
+        "__init__",
+        "rock'n'roll",
+        "n",
+        "roll",
+        "x's_y",
+        "y",
+    ),
+)
+
+
+@settings(max_examples=300)
+@given(
+    text=st.lists(st.sampled_from(TANGLED), max_size=12).map(" ".join),
+    quoted=st.lists(st.sampled_from(TANGLED), min_size=1, max_size=3).map(" ".join),
+    star=st.sampled_from(["", "*"]),
+    tries=st.sampled_from([1, 2, 8]),
+)
+def test_a_phrase_is_found_where_its_words_stand_in_order(
+    text: str, quoted: str, star: str, tries: int
+) -> None:
+    phrases = parse_search(f'"{quoted}{star}"').phrases
+    joined = join_words(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_text, "_MOST_TRIES", tries)
+        assert has_phrases([text], phrases) == all(phrase.stands_in(joined) for phrase in phrases)
+
+
+ROOTS = (
+    "cr",
+    "dy",
+    "happ",
+    "relat",
+    "a",
+    "ab",
+    "sk",
+    "sky",
+    "ly",
+    "vy",
+    "run",
+    "univers",
+    "tie",
+    "ow",
+    "yell",
+)
+ENDS = ("", "y", "ies", "ied", "ying", "ing", "ed", "s", "ational", "ness", "li", "ogist", "izer", "ly", "e")
+
+
+@given(parts=st.tuples(st.sampled_from(ROOTS), st.sampled_from(ENDS), st.sampled_from(ENDS)))
+def test_stemming_leaves_the_letters_by_which_phrases_are_looked_for(parts: tuple[str, ...]) -> None:
+    word = "".join(parts)
+    assert word.startswith(search_text._first_letters(stem(word)))

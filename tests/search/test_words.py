@@ -156,7 +156,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "_MAX_KNOWN", 100)
     text = " ".join(f"remember{number}" for number in range(1000))
     assert len(count_words(text)) == 1000
-    assert len(words._READERS["english"].terms) <= 100
+    assert len(words._READERS["english"].coded) <= 100
 
 
 MEGABYTE = 1_000_000

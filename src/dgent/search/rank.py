@@ -29,6 +29,7 @@ _RARE = 16
 _LEVELS = 8
 _MANY_SEEDS = 500
 _SPARSE = 8
+_FITTING = 20  # the same, where only neighbours are compared
 _LANE = 8  # bytes of a signature that are made at once
 
 _BYTES = range(256)
@@ -69,7 +70,7 @@ class _Word(NamedTuple):
 
     def find_fitting(self, record_keys: set[int]) -> set[int]:
         """Return those of some records in which it has its neighbours."""
-        if len(record_keys) * _SPARSE >= self.records:
+        if len(record_keys) * _FITTING >= self.records:
             return record_keys.intersection(self.fitting)
         near, in_order = self.near, sorted(record_keys)
         return {

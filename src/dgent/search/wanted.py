@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dgent.search.stem import stem
-from dgent.search.words import SEPARATOR, Language, Word, find_words, is_paired, join_words
+from dgent.search.words import SEPARATOR, Language, Word, find_words, is_paired, join_words, space_out
 
 MAX_TEXT = 10_000  # characters of a search that are read
 MAX_WORDS = 64  # different words and prefixes
 MAX_PHRASES = 8  # the words of further phrases are searched for, not their order
 MAX_STEPS = 32  # words of a phrase
+_MOST_TRIES = 8  # places in a text that are looked at by themselves
+_MOST_AROUND = 1_000  # characters of such a place
 _SHORT = 1_000  # characters of a search that is remembered
 
 _QUOTED = re.compile('"([^"]*+)"|\u201c([^\u201c\u201d]*+)\u201d|\u00ab([^\u00ab\u00bb]*+)\u00bb')
@@ -151,9 +153,31 @@ def has_phrases(texts: Iterable[str], phrases: Iterable[Phrase], language: Langu
     for text in texts:
         if not missing:
             break
-        joined = join_words(text, language)
-        missing = [phrase for phrase in missing if not phrase.stands_in(joined)]
+        if text.isascii():
+            plain = space_out(text)
+            missing = [phrase for phrase in missing if not _holds(plain, phrase, language)]
+        else:
+            joined = join_words(text, language)
+            missing = [phrase for phrase in missing if not phrase.stands_in(joined)]
     return not missing
+
+
+def _holds(plain: str, phrase: Phrase, language: Language) -> bool:
+    """Return whether a text holds a phrase, given the text as `space_out` returns it.
+
+    Words are first told apart by the letters that stemming leaves, so that most are not stemmed.
+    """
+    outline, tries, at = _outline(phrase), _MOST_TRIES, 0
+    while found := outline.search(plain, at):
+        start, end = plain.rfind(" ", 0, found.start()) + 1, plain.find(" ", found.end())
+        around = plain[start : end if end >= 0 else len(plain)]
+        tries -= 1
+        if not tries or len(around) > _MOST_AROUND:
+            return phrase.stands_in(join_words(plain, language))
+        if phrase.stands_in(join_words(around, language)):
+            return True
+        at = found.start() + 1
+    return False
 
 
 @lru_cache(maxsize=256)
@@ -166,6 +190,29 @@ def _needle(phrase: Phrase) -> str | re.Pattern[str]:
         for step in phrase.steps
     ]
     return re.compile(SEPARATOR.join(("", *steps, "")))
+
+
+@lru_cache(maxsize=256)
+def _outline(phrase: Phrase) -> re.Pattern[str]:
+    """Return a pattern that finds every place where a phrase may stand in a text of `space_out`.
+
+    Between two words there may be the rest of an acronym, as in U.S.A., and of contractions, as in don't.
+    """
+    acronym, contraction = r"(?:\.[a-z0-9]){0,15}", r"(?:'(?:s|t|m|d|re|ve|ll)(?![a-z0-9])){0,15}"
+    gap = f"[a-z0-9]*+{acronym}{contraction}[^a-z0-9]++"
+    begun = (r"\.?".join(map(re.escape, _first_letters(step))) for step in phrase.steps)
+    return re.compile(f"(?<![a-z0-9]){gap.join(begun)}")
+
+
+def _first_letters(step: str | Prefix) -> str:
+    """Return letters with which every word begins that a step of a phrase stands for."""
+    if isinstance(step, Prefix):
+        return step.text[:1]
+    if not step.isalpha() or step == "will":  # won't
+        return step[:1]
+    if len(step) > 3:
+        return step[:3]
+    return step[:1] if step[1:2] == "i" else step[:2]  # dying: die
 
 
 def _fits(step: str | Prefix, term: str) -> bool:

@@ -155,8 +155,6 @@ class _Reader:
     def __init__(self, stem_form: Callable[[str], str]) -> None:
         self._stem_form = stem_form
         self.words = _Cache(self._words)
-        self.terms = _Cache(self._terms)
-        self.sequences = _Cache(self._sequence)
         self.coded = _Cache(self._code)
 
     def _words(self, chunk: str) -> Iterator[Word]:
@@ -168,13 +166,6 @@ class _Reader:
             Word(stem_form(form), form, position, start, end, role)
             for form, position, start, end, role in _pieces(chunk)
         )
-
-    def _terms(self, span: str) -> Iterator[str]:
-        return (term for term, _ in self._read(span))
-
-    def _sequence(self, span: str) -> Iterator[str]:
-        """Yield the terms of the words that have a position of their own."""
-        return (term for term, is_whole in self._read(span) if not is_whole)
 
     def _code(self, span: str) -> Iterator[str | int]:
         """Yield each term of a span, and then its bits; those of compounds as a whole have none."""
@@ -205,8 +196,9 @@ _READERS: dict[Language, _Reader] = {"english": _Reader(_stem_latin), None: _Rea
 
 def count_words(text: str, language: Language = "english") -> Counter[str]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
-    terms = _reader(language).terms
-    return Counter(chain.from_iterable(map(terms.__getitem__, _spans(text))))
+    coded = _reader(language).coded.__getitem__
+    found: Iterable[Any] = chain.from_iterable(map(coded, _spans(text)))
+    return Counter(islice(found, 0, None, 2))
 
 
 def split_words(text: str, language: Language = "english") -> Iterator[tuple[list[str], bytes]]:
@@ -291,8 +283,14 @@ def join_words(text: str, language: Language = "english") -> str:
 
     Compounds as a whole are left out, since their parts are there.
     """
-    terms = chain.from_iterable(map(_reader(language).sequences.__getitem__, _spans(text)))
-    return SEPARATOR.join(chain(("",), terms, ("",)))
+    found: list[Any] = [*chain.from_iterable(map(_reader(language).coded.__getitem__, _spans(text)))]
+    words, bits = found[::2], bytes(found[1::2])
+    return SEPARATOR.join(("", *(compress(words, bits) if 0 in bits else words), ""))
+
+
+def space_out(text: str) -> str:
+    """Return an ASCII text in small letters, with spaces for all that is in no word or compound."""
+    return text.translate(_SPACES)
 
 
 def find_words(text: str, language: Language = "english") -> Iterator[Word]:
@@ -348,7 +346,7 @@ def _spans(text: str) -> Iterable[str]:
     if len(text) > _LONG:
         pattern, compared = _pattern(text)
         return map(_WHOLE_MATCH, pattern.finditer(compared))
-    return text.translate(_SPACES).split() if text.isascii() else text.split()
+    return space_out(text).split() if text.isascii() else text.split()
 
 
 def _fold_slice(text: str) -> str:

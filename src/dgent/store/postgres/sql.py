@@ -116,7 +116,8 @@ class Texts:
             "SELECT d.id, d.dk, CASE WHEN d.live = 1 THEN d.t END FROM unnest($1::text[]) w(id)"
             f" JOIN LATERAL (SELECT * FROM {u}.datum d WHERE d.id = w.id AND d.trail = 0 OFFSET 0) d ON true"
         )
-        self.rows = f"SELECT {COLUMNS} FROM {u}.datum WHERE dk = ANY ($1::bigint[]) AND trail = 0"
+        # Not `trail = 0`: before it has counted, the server takes this for rare, and reads all of that index.
+        self.rows = f"SELECT {COLUMNS} FROM {u}.datum WHERE dk = ANY ($1::bigint[]) AND trail + 0 = 0"
         self.rows_without = self.rows.replace(", content FROM", ", NULL::bytea FROM")
         self.past = f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 ORDER BY rev DESC"
         self.past_from = (
