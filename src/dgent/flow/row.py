@@ -15,11 +15,8 @@ from dgent.universe.transaction import Names
 S = TypeVar("S")
 
 
-class Rows(Protocol[S]):
-    """A table whose rows can be states, as `dgent.tables.TableAdapter` is.
-
-    The data of a row is a JSON-like dict of its columns, from which the row can be made again.
-    """
+class Columns(Protocol[S]):
+    """Rows and their data: a JSON-like dict of the columns, from which the row can be made again."""
 
     model: type[S]
     id_field: str
@@ -31,6 +28,10 @@ class Rows(Protocol[S]):
     def to_row(self, data: Mapping[str, Any], /) -> S:
         """Return the row of some data, which is in no session."""
         ...
+
+
+class Rows(Columns[S], Protocol[S]):
+    """A table whose rows can be states, as `dgent.tables.TableAdapter` is one."""
 
     async def get(self, id: str, /) -> Datum | None:
         """Return a row as a datum with its data; None if there is none."""
