@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from dgent.errors import InputError, NotFound
 from dgent.flow import Agent, Functor, FunctorRegistry, Id, functors, verify_functor
+from dgent.flow.bridge import BridgeFunctor, _Numbers
 from dgent.flow.functor import FunctorVerificationReport
 from dgent.flow.shipped import NOTHING, Just, Left, Logged, Right, RunFunctor
 
-NAMES = ["Identity", "Maybe", "Either", "List", "Async", "Logged", "Fix", "State", "Flux"]
+NAMES = ["Identity", "Maybe", "Either", "List", "Async", "Logged", "Fix", "State", "Flux", "Bridge"]
 double = Agent.from_function(lambda n: n * 2, "double")
 
 
@@ -20,6 +22,26 @@ async def test_every_functor_of_dgent_is_lawful() -> None:
     assert list(reports) == NAMES
     assert [name for name, report in reports.items() if not report.passed] == []
     assert all(report.composition_law.tried > 100 for report in reports.values())
+
+
+async def test_a_bridge_that_changes_rows_is_caught() -> None:
+    """Its identity law is the way of a row to a datum and back."""
+
+    class Rounded(_Numbers):
+        def to_data(self, row: Any, /) -> dict[str, Any]:
+            return {"id": row.id, "number": row.number // 100 * 100}
+
+        def to_row(self, data: Mapping[str, Any], /) -> Any:
+            return super().to_row({**data, "number": data["number"] + 1})
+
+    bridge = BridgeFunctor(Rounded())
+    report = await verify_functor(bridge)
+    assert not report.composition_law.passed and bridge.loses
+    assert report.composition_law.input.startswith("negate >> add one on ")
+    lifted = functors().get("bridge").lift(double)
+    assert functors().get("bridge").unlift(lifted) is double
+    with pytest.raises(InputError, match="was not lifted"):
+        bridge.unlift(double)
 
 
 async def check(name: str, run: Any) -> FunctorVerificationReport:

@@ -15,6 +15,7 @@ import pytest
 import dgent
 from dgent.errors import Conflict, DecodeFailed, InputError, NotFound, VersionConflict
 from dgent.flow import Agent, Id, StatefulAgent, StateFunctor, Symbiont
+from dgent.model.polynomial import PolyAgent
 
 
 @dataclass(frozen=True)
@@ -249,3 +250,35 @@ async def test_storage_grows_with_what_changed(tmp_path: Path) -> None:
     async with dgent.open(f"sqlite:///{path}") as u:
         stats = await u.stats()
     assert stats.size_bytes <= 3 * changed + 120_000, (stats.size_bytes, size)
+
+
+@dataclass(frozen=True)
+class Door:
+    is_open: bool = False
+
+
+async def test_a_stateful_agent_is_a_machine_of_values(u: dgent.Universe) -> None:
+    def turn(word: str, door: Door) -> tuple[str, Door]:
+        return f"{word} done", Door(word == "open")
+
+    agent = StateFunctor(Door, u, namespace="door").lift_logic(turn)
+    machine = PolyAgent.from_stateful(
+        agent, (Door(), Door(True)), lambda door: ("close",) if door.is_open else ("open",)
+    )
+    assert machine.positions == {Door(), Door(True)}
+    assert machine.run(Door(), ("open", "close")) == (Door(), ["open done", "close done"])
+    with pytest.raises(InputError, match="does not take"):
+        machine.invoke(Door(), "close")
+    assert await agent.history() == [], "a machine of values stores nothing"
+    stateless = StateFunctor(Door, u, namespace="door").lift(Agent.from_function(str.upper))
+    assert stateless.transition(Door(), "x") == (Door(), "X")
+
+    async def wait(word: str, door: Door) -> tuple[str, Door]:
+        await asyncio.sleep(0)
+        return word, door
+
+    slow = StateFunctor(Door, u, namespace="door").lift_logic(wait)
+    with pytest.raises(InputError, match="waits"):
+        slow.transition(Door(), "open")
+    with pytest.raises(InputError, match="hashed"):
+        PolyAgent.from_stateful(counter(u), ({"count": 0},), lambda _: (None,))

@@ -9,7 +9,6 @@ from dgent.system.lazy import load_on_use
 if TYPE_CHECKING:
     from dgent.flow.agent import Agent, Id
     from dgent.flow.buffer import FluxStats
-    from dgent.flow.category import AGENT_MEMORY, Category
     from dgent.flow.flux import DEAD_LETTER, Flux, FluxAgent, FluxConfig, FluxPipeline, FluxState
     from dgent.flow.functor import (
         Functor,
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
     from dgent.flow.shipped import functors
     from dgent.flow.source import Source
     from dgent.flow.state import StatefulAgent, StateFunctor, Symbiont
+    from dgent.model.category import AGENT_MEMORY, Category
 
 _HOME = {
-    "AGENT_MEMORY": "dgent.flow.category",
+    "AGENT_MEMORY": "dgent.model.category",
     "Agent": "dgent.flow.agent",
-    "Category": "dgent.flow.category",
+    "Category": "dgent.model.category",
     "DEAD_LETTER": "dgent.flow.flux",
     "Flux": "dgent.flow.flux",
     "FluxAgent": "dgent.flow.flux",

@@ -26,6 +26,8 @@ class Functor(ABC):
     """
 
     name: str
+    loses: str = ""
+    """What cannot be got back from what the functor makes, for one that is lossy."""
 
     @abstractmethod
     def lift(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:

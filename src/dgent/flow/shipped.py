@@ -11,6 +11,7 @@ import msgspec
 
 from dgent.errors import InputError
 from dgent.flow.agent import Agent, ComposedAgent, Id
+from dgent.flow.bridge import BridgeFunctor
 from dgent.flow.flux import Flux, FluxAgent, FluxPipeline
 from dgent.flow.functor import Functor, FunctorRegistry
 from dgent.flow.state import StatefulAgent, StateFunctor
@@ -300,5 +301,6 @@ def functors() -> FunctorRegistry:
             FixFunctor(),
             StateLaws(),
             FluxLaws(),
+            BridgeFunctor(),
         )
     )

@@ -15,6 +15,7 @@ from dgent.flow.agent import Agent, settle
 from dgent.flow.delta import DeltaKeeper
 from dgent.flow.keep import Keeper, Kept, Mark
 from dgent.flow.record import UniverseKeeper, find_schema
+from dgent.flow.row import RowKeeper, Rows, find_key
 from dgent.store.backend import Version
 from dgent.universe.universe import Universe
 
@@ -84,10 +85,29 @@ class StateFunctor(Generic[S]):
 
         return lambda agent: Flux.lift(functor.lift(agent, **how))
 
+    @classmethod
+    def from_table_adapter(
+        cls,
+        adapter: Rows[S],
+        initial_state: S | None = None,
+        *,
+        key: str | None = None,
+        version_field: str | None = None,
+    ) -> StateFunctor[S]:
+        """Return a functor whose state is one row of a table; its id is `key`, or that of the initial state.
+
+        A step writes the row only if it is still as it was read: its `version_field`, which every step
+        increases, or else every column. A row has no versions, so history and fork raise Unsupported.
+        """
+        keeper = RowKeeper(adapter, find_key(adapter, initial_state, key), version_field)
+        return cls(adapter.model, keeper, initial_state, keeper.name)
+
     def start_state(self) -> S:
         """Return the state before the first step."""
-        if self.initial_state is not None:
-            return deepcopy(self.initial_state)  # logic may change it in place
+        if self.initial_state is not None:  # copied, since logic may change it in place
+            if isinstance(self.backend, RowKeeper):
+                return cast("S", self.backend.copy(self.initial_state))
+            return deepcopy(self.initial_state)
         try:
             return self.state_type()
         except TypeError as error:
@@ -182,7 +202,27 @@ class StatefulAgent(Agent[A, B], Generic[S, A, B]):
     def _alone(self) -> AbstractAsyncContextManager[None]:
         if isinstance(self.keeper, UniverseKeeper):
             return self.keeper.universe.names.alone(f"flow {self.keeper.id}")
+        if isinstance(self.keeper, RowKeeper):
+            return self.keeper.names.alone(self.keeper.key)
         return nullcontext()
+
+    def transition(self, state: S, input: A) -> tuple[S, B]:
+        """Return the next state and the output, and save nothing; InputError if the agent has to wait.
+
+        It is the transition of `PolyAgent.from_stateful`, a machine of values.
+        """
+        running: Any = self.inner.invoke((input, deepcopy(state)) if self.takes_state else input)
+        try:
+            running.send(None)
+        except StopIteration as done:
+            output, after = _pair(self, done.value) if self.takes_state else (done.value, state)
+            return after, output
+        running.close()
+        raise InputError(
+            f"{self.inner.name} waits for something, and a transition is a plain function",
+            hint="lift a function that is not async",
+            field="agent",
+        )
 
     # -- the state itself -------------------------------------------------------------------
 
@@ -231,6 +271,17 @@ def _as_data(output: Any) -> Any:
     return data
 
 
+def _pair(agent: StatefulAgent[S, A, B], result: Any) -> tuple[B, S]:
+    """Return the output and the state that an agent returned; InputError for anything else."""
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    raise InputError(
+        f"{agent.inner.name} returned {type(result).__name__}, not (output, state)",
+        hint="lift(agent) without state=True is for agents that return an output alone",
+        field="agent",
+    )
+
+
 class Run(Generic[S, A, B]):
     """Steps that are taken in memory; `save` makes them last."""
 
@@ -245,15 +296,8 @@ class Run(Generic[S, A, B]):
         if not self._agent.takes_state:
             return cast("B", await self._agent.inner.invoke(input))
         state = deepcopy(self.state) if self._copies else self.state
-        result = await self._agent.inner.invoke((input, state))
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise InputError(
-                f"{self._agent.inner.name} returned {type(result).__name__}, not (output, state)",
-                hint="lift(agent) without state=True is for agents that return an output alone",
-                field="agent",
-            )
-        output, self.state = result
-        return cast("B", output)
+        output, self.state = _pair(self._agent, await self._agent.inner.invoke((input, state)))
+        return output
 
     async def save(self, mark: Mark | None = None) -> None:
         """Save the state, and a mark with it; raises VersionConflict if another one was saved meanwhile."""

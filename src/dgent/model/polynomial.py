@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from dgent.errors import InputError
 
 S = TypeVar("S")
 A = TypeVar("A")
 B = TypeVar("B")
+A_in = TypeVar("A_in", contravariant=True)
+B_out = TypeVar("B_out", covariant=True)
+
+
+class Stateful(Protocol[S, A_in, B_out]):
+    """An agent with a state, as `dgent.flow.StatefulAgent` is one."""
+
+    def transition(self, state: S, input: A_in, /) -> tuple[S, B_out]:
+        """Return the next state and the output."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,25 @@ class PolyAgent(Generic[S, A, B]):
     positions: frozenset[S]
     directions: Callable[[S], frozenset[A]]
     transition: Callable[[S, A], tuple[S, B]]
+
+    @classmethod
+    def from_stateful(
+        cls, agent: Stateful[S, A, B], positions: Iterable[S], directions: Callable[[S], Iterable[A]]
+    ) -> PolyAgent[S, A, B]:
+        """Return the machine of an agent with a state: its named states, and the inputs that each takes.
+
+        It runs the same logic on values, and stores nothing. States are values that can be compared and
+        hashed, such as frozen dataclasses.
+        """
+        try:
+            named = frozenset(positions)
+        except TypeError as error:
+            raise InputError(
+                f"a position is a value that can be hashed: {error}",
+                hint="use a frozen dataclass as the state",
+                field="positions",
+            ) from None
+        return cls(named, lambda state: frozenset(directions(state)), agent.transition)
 
     def invoke(self, state: S, op: A) -> tuple[S, B]:
         """Return the next state and the output; an input that the state does not take is an InputError."""

@@ -9,6 +9,7 @@ from dgent.system.lazy import load_on_use
 
 if TYPE_CHECKING:
     from dgent.tables.brain import Brain
+    from dgent.tables.category import APP_STATE, Migration
     from dgent.tables.gardener import Gardener
     from dgent.tables.halves import find_halves, repair
     from dgent.tables.migrate import (
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from dgent.tables.town import Town
 
 _HOME = {
+    "APP_STATE": "dgent.tables.category",
     "Brain": "dgent.tables.brain",
     "Gardener": "dgent.tables.gardener",
+    "Migration": "dgent.tables.category",
     "Place": "dgent.tables.place",
     "Town": "dgent.tables.town",
     "connect": "dgent.tables.place",
@@ -39,8 +42,10 @@ _HOME = {
 }
 
 __all__ = [
+    "APP_STATE",
     "Brain",
     "Gardener",
+    "Migration",
     "Place",
     "Town",
     "connect",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -90,6 +90,17 @@ async def run_migrations(
 
     async with _alone(), place.engine.begin() as opened:
         return await opened.run_sync(run)
+
+
+@contextmanager
+def hold_alembic() -> Iterator[bool]:
+    """Hold Alembic for work that does not wait, and give whether nobody else holds it."""
+    held = _held.acquire(blocking=False)
+    try:
+        yield held
+    finally:
+        if held:
+            _held.release()
 
 
 @asynccontextmanager
