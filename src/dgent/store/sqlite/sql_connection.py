@@ -46,7 +46,7 @@ class SQLConnection:
         self.patience = Patience()
         self.authorizer = Authorizer(own, reads_only)
         self.connection = self._connect(path, durability)
-        self.looks, self._until = -1, 0.0  # -1: it may take as long as it takes
+        self._until = 0.0
         self._names: dict[str, Sequence[str]] = {}  # of the columns of answers, by the statement
         self.connection.set_progress_handler(self._is_over, LOOP_STEPS)
         self.connection.authorizer = self.authorizer
@@ -67,23 +67,24 @@ class SQLConnection:
 
     def _is_over(self) -> bool:
         """Return whether a statement on the loop has used up its time; SQLite then ends it."""
-        if self.looks < 0:
-            return False
-        self.looks += 1
-        if self.looks == 1:
+        patience = self.patience
+        if patience.looks < 0:
+            return False  # it may take as long as it takes
+        patience.looks += 1
+        if patience.looks == 1:
             self._until = thread_time() + LOOP_BUDGET_S
             return False
         return thread_time() > self._until
 
     def run_briefly(self, work: Callable[[], R]) -> R:
         """Run work on the loop's thread: it waits for nobody, and has little time."""
-        self.looks, self.patience.none = 0, True
+        self.patience.looks = 0
         try:
             return work()
         except (apsw.InterruptError, apsw.BusyError):
             raise TooLong from None
         finally:
-            self.looks, self.patience.none = -1, False
+            self.patience.looks = -1
 
     # -- statements -----------------------------------------------------------------------
 
