@@ -286,7 +286,7 @@ def obey(port: P, machine: StorageMachine) -> P:
         op = StorageOp.READ if name in READS else StorageOp.WRITE
         if inspect.iscoroutinefunction(member):
             guarded = _guard(getattr(port, name), machine, op)
-            now = getattr(port, f"{name}_now", None)
+            now = getattr(port, f"_{name}_now", None)
             setattr(port, name, guarded if now is None else _hasten(guarded, now, machine, op))
         elif name == "transaction":
             setattr(port, name, _guard_block(getattr(port, name), machine))

@@ -268,11 +268,11 @@ class RelationalStore:
 
     # An engine knows only statements that ran there as they are, which name no records of rooms.
 
-    def execute_now(self, query: str, params: Params | None) -> Any:
+    def _execute_now(self, query: str, params: Params | None) -> Any:
         """Run a statement without waiting for anything; `USUAL` if that cannot be, and nothing happened."""
         return self._tables.execute_now(query, params)
 
-    def fetch_all_now(self, query: str, params: Params | None) -> Any:
+    def _fetch_all_now(self, query: str, params: Params | None) -> Any:
         """Return the rows of a statement without waiting for anything; `USUAL` if that cannot be."""
         return self._tables.fetch_now(query, params)
 

@@ -11,10 +11,10 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, thread_time
 from typing import Any, TypeVar
 
 import apsw
@@ -43,6 +43,7 @@ READERS = 4
 QUICK_COMMIT_S = 0.001  # commits that lately took longer run on the thread
 HICCUP_S = 2 * QUICK_COMMIT_S  # one commit that took longer says nothing of the next; three in a row do
 AUTO_CHECKPOINT = 1000  # pages, in a file that no store checkpoints
+SLOW_S = 0.01  # of the processor, that a read on the loop once took
 SAMPLE = 8  # of so many commits on the loop, one is timed
 GROWN_COMMITS, GROWN_ROWS = 512, 1000  # after so many the log is checkpointed
 
@@ -108,6 +109,7 @@ class SQLiteRelational(IRelationalStore):
         # Statements that were run, by their texts; reads with the names of their columns.
         self._reads: dict[str, tuple[Statement, Sequence[str]]] = {}
         self._writes: dict[str, Statement] = {}
+        self._slow: dict[str, bool] = {}  # reads that held the loop for long
         self._pace_s, self._commits = 0.0, 0
         self._closed = self.inherited = False
         self._paused: list[threading.Lock] = []
@@ -164,7 +166,7 @@ class SQLiteRelational(IRelationalStore):
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
         found = self.fetch_now(query, params)
-        return await self._fetch(query, params, False) if found is USUAL else found  # type: ignore[no-any-return]
+        return await self._fetch(query, params, False) if found is USUAL else found
 
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
@@ -220,8 +222,15 @@ class SQLiteRelational(IRelationalStore):
             return []
         if not statement.writes:
             try:
-                found = await self.read(lambda reader: reader.fetch(statement, given, first))
-                keep(self._reads, query, (statement, ()))
+                began = thread_time()
+                found = await self.read(
+                    lambda reader: reader.fetch(statement, given, first), query not in self._slow
+                )
+                # Counting the rows of a large table is one step of SQLite, like a call of a function.
+                if thread_time() - began < SLOW_S:
+                    keep(self._reads, query, (statement, ()))
+                else:
+                    keep(self._slow, query, True)
                 return found
             except Denied:
                 if not self.learn(statement):
@@ -239,10 +248,10 @@ class SQLiteRelational(IRelationalStore):
             statement.writes = True
         return wrote
 
-    async def read(self, work: Callable[[SQLConnection], R]) -> R:
+    async def read(self, work: Callable[[SQLConnection], R], brief: bool = True) -> R:
         """Run work that only reads: here if it is short, else on a thread."""
         reader = self._require_reader()
-        if reader.lock.acquire(blocking=False):
+        if brief and reader.lock.acquire(blocking=False):
             try:
                 return reader.run_briefly(lambda: work(reader))
             except TooLong:
@@ -261,10 +270,12 @@ class SQLiteRelational(IRelationalStore):
 
         def run() -> R:
             connection.patience.since = None
-            if held:
-                return work()
-            with connection.lock:
-                return work()
+            with nullcontext() if held else connection.lock:
+                connection.limit_length(False)
+                try:
+                    return work()
+                finally:
+                    connection.limit_length(True)
 
         future = self._loop.run_in_executor(self._pool, run)
         try:
@@ -557,7 +568,8 @@ class SQLTransaction:
             # A statement that is stopped takes the whole transaction with it. So only what is known to be
             # short runs on the loop.
             if statement is not None and statement.first == "insert" and "select" not in statement.names_used:
-                return work()
+                with suppress(apsw.TooBigError):  # of which nothing was done
+                    return work()
             return await self._store._on_thread(self._writer, work, held=True)
 
     async def commit(self) -> None:
