@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 
 import dgent
 from dgent.errors import StorageFull
-from dgent.universe.blob import open_blobs
+from dgent.model.datum import Datum
+from dgent.store.backend import Put
+from dgent.universe.blob import KEY, BlobStore, key_id, open_blobs
 from tests.contract.columns import SETTINGS
 from tests.fault.test_full_disk import Disk, disk
 from tests.soak import times
@@ -107,20 +110,54 @@ import asyncio, resource, sys
 import dgent
 from dgent.universe.blob import open_blobs
 
-async def main(url):
+async def main(url, mebibytes):
     async with dgent.open(url, durability="relaxed") as u:
         blobs = open_blobs(u)
         await blobs.put("warm", bytes(9 << 20))
         await blobs.get("warm")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        await blobs.put("large", (bytes(1 << 20) for _ in range(256)))
+        await blobs.put("large", (bytes(1 << 20) for _ in range(mebibytes)))
         async with blobs.open("large") as reader:
             size = sum([len(part) async for part in reader])
         print(size >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
+    wanted = min(1024, times(128))  # a gibibyte in a long look
+    command = [sys.executable, "-c", program, url, str(wanted)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     size, grown = map(int, done.stdout.split())
-    assert size == 256 and grown < 80
+    assert size == wanted and grown < 80
+
+
+async def test_many_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
+    """The peak of a list of all does not grow with their number."""
+    async with dgent.open(f"sqlite:///{tmp_path / 'store.db'}", durability="relaxed") as u:
+        blobs, have = open_blobs(u), 0
+        await blobs.put("first", b"content")
+        peaks = []
+        for count in (2_000, min(1_000_000, times(6_000))):
+            await _add_keys(blobs, have, count)
+            have = count
+            seen = 0
+            tracemalloc.start()
+            async for _ in blobs.iterate():
+                seen += 1
+            assert seen == count + 1
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert max(peaks) < 4 << 20 and peaks[1] < 1.5 * peaks[0]
+
+
+async def _add_keys(blobs: BlobStore, first: int, last: int) -> None:
+    """Add keys of one content, many with a commit."""
+    info = await blobs.info("first")
+    assert info is not None
+    for start in range(first, last, 1000):
+        puts = []
+        for n in range(start, min(last, start + 1000)):
+            key = f"folder {n % 100}/blob {n}"
+            data = {"key": key, "content": info.id, "size": info.size, "content_type": info.content_type}
+            puts.append(Put(Datum(key_id(key), data=data, schema=KEY.name, schema_version=1)))
+        await blobs._universe.commit(puts)

@@ -233,3 +233,39 @@ def test_any_file_and_any_key(pieces: list[Piece], name: str, cut: bool, data: s
         at = written.index(line)
         without = written[:at] + written[at + len(line) :].removeprefix("\r").removeprefix("\n")
         assert without.rstrip("\r\n") == text.rstrip("\r\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '[storage.blob]\nurl = "files:/b"\n'),
+        ("author = 'me' # keep\n", "author = 'me' # keep\n\n[storage.blob]\nurl = \"files:/b\"\n"),
+        (
+            '[storage.blob] # here\nurl = "files:/a"  # old\n[other]\nx = 1\n',
+            '[storage.blob] # here\nurl = "files:/b"  # old\n[other]\nx = 1\n',
+        ),
+        (
+            "[storage.blob]\n\n[storage.telemetry]\nkeep_days = 3\n",
+            '[storage.blob]\nurl = "files:/b"\n\n[storage.telemetry]\nkeep_days = 3\n',
+        ),
+        ('storage.blob.url = "files:/a"\n', None),
+        ('[storage]\nblob = {url = "files:/a"}\n', None),
+        ("storage = 3\n", None),
+    ],
+)
+def test_a_key_of_a_table_is_set_where_it_is(tmp_path: Path, before: str, after: str | None) -> None:
+    """Or in a new table at the end; one that is written in another way is left to an editor."""
+    path = tmp_path / "config.toml"
+    path.write_text(before)
+    if after is None:
+        with pytest.raises(ConfigError, match="only an editor"):
+            config.write_setting(path, "storage.blob.url", "files:/b")
+        assert path.read_text() == before
+        return
+    config.write_setting(path, "storage.blob.url", "files:/b")
+    assert path.read_text() == after
+    config.write_setting(path, "storage.telemetry.keep_days", "30")
+    table = tomllib.loads(path.read_text())["storage"]
+    assert table["blob"]["url"] == "files:/b" and table["telemetry"]["keep_days"] == 30
+    config.write_setting(path, "storage.blob.url", None)
+    assert "url" not in tomllib.loads(path.read_text())["storage"].get("blob", {})

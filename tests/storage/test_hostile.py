@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ SQLITE = [
     "CREATE TABLE doc (x)",
     "CREATE VIEW page AS SELECT 1",
     "CREATE TABLE dgent_later (x)",
+    "ALTER TABLE mine RENAME TO dgent_later",
+    "PRAGMA page_size = 512",
     "CREATE TABLE bad (x INTEGER REFERENCES datum (dk))",
     "ALTER TABLE mine ADD COLUMN d INTEGER REFERENCES datum (dk)",
     "CREATE VIRTUAL TABLE f USING dbstat",
@@ -165,6 +168,16 @@ async def test_a_commit_that_would_wait_for_itself_is_refused_at_once(lite: dgen
 
 
 POSTGRES = [
+    "CREATE TEMP TABLE mine (x int)",
+    "CREATE LOCAL TEMPORARY TABLE mine (x int)",
+    "CREATE OR REPLACE TEMP VIEW mine AS SELECT 1",
+    "CREATE TEMP SEQUENCE mine_n",
+    "SELECT 1 AS x INTO TEMP mine",
+    "SELECT 1 AS x INTO LOCAL TEMPORARY TABLE mine",
+    "CREATE TABLE pg_temp.mine (x int)",
+    "SELECT lo_from_bytea(0, 'x')",
+    "SELECT lo_creat(-1)",
+    "SELECT loread(0, 1)",
     "SELECT * FROM {u}.datum",
     'SELECT * FROM "{u}".datum',
     "DELETE FROM {u}.commits",
@@ -245,6 +258,39 @@ async def test_a_child_refuses_the_tables_of_its_parent(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert await store.execute("UPDATE mine SET n = 2") == 1
         assert await store.fetch_all("SELECT n FROM mine") == [{"n": 2}]
+
+
+async def test_a_long_call_of_a_function_leaves_the_loop_alone(lite: dgent.Universe) -> None:
+    """SQLite can be stopped between the steps of its machine, and a function is one of them."""
+    tables, longest = lite.storage.relational, 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            began = time.thread_time()  # of the loop's thread, however busy the machine is
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - began)
+
+    watching = asyncio.create_task(watch())
+    for sql in ("SELECT length(hex(zeroblob(30000000))) AS n", "SELECT :n + length(hex(zeroblob(:n))) AS n"):
+        for _again in range(2):
+            assert (await tables.fetch_one(sql, {"n": 30_000_000}))["n"] >= 60_000_000  # type: ignore[index]
+    watching.cancel()
+    assert longest < 0.02
+    await tables.execute("CREATE TABLE large (x)")
+    for sql in ["INSERT INTO large VALUES (:x)"] * 3:
+        await tables.execute(sql, {"x": "x" * 200_000})
+    async with tables.transaction() as tx:
+        await tx.execute("INSERT INTO large VALUES (:x)", {"x": "x" * 200_000})
+    assert await tables.fetch_all("SELECT sum(length(x)) AS n FROM large") == [{"n": 800_000}]
+    assert {len(row["x"]) for row in await tables.fetch_all("SELECT x FROM large")} == {200_000}
+
+
+async def test_an_index_of_boxes_can_be_made(lite: dgent.Universe) -> None:
+    tables = lite.storage.relational
+    await tables.execute("CREATE VIRTUAL TABLE boxes USING rtree(id, low, high)")
+    await tables.execute("INSERT INTO boxes VALUES (1, 2, 3), (2, 8, 9)")
+    assert await tables.fetch_all("SELECT id FROM boxes WHERE low < 5") == [{"id": 1}]
 
 
 async def test_values_are_never_read_as_sql(lite: dgent.Universe) -> None:

@@ -109,6 +109,32 @@ async def test_all_else_is_refused_with_the_call_to_use(store: RelationalStore, 
     assert await store.fetch_all("SELECT id FROM shapes") == [{"id": "s1"}]
 
 
+ODD = {
+    "WITH x AS (SELECT 1) INSERT INTO agent_state (agent_id) SELECT 'a' FROM x": "WITH … SELECT",
+    "WITH x AS (SELECT 1) UPDATE agent_state SET genus = 'x'": "WITH … SELECT",
+    "WITH x AS (SELECT 1) DELETE FROM agent_state": "WITH … SELECT",
+    "EXPLAIN SELECT * FROM agent_state": "your own tables",
+    "EXPLAIN INSERT INTO agent_state VALUES (1, 2, 3)": "your own tables",
+}
+
+
+@pytest.mark.parametrize("sql", ODD)
+async def test_an_odd_statement_gets_a_hint(store: RelationalStore, sql: str) -> None:
+    with pytest.raises(Denied, match="agent_state holds records of a room") as caught:
+        await store.execute(sql)
+    assert ODD[sql] in caught.value.hint
+
+
+async def test_quotes_and_schemas_are_understood(store: RelationalStore) -> None:
+    name = '"agent_state"' if store.dialect == "postgres" else '"Agent_State"'
+    assert await store.execute(f"INSERT INTO {name} (agent_id, genus) VALUES ('a', 'g')") == 1
+    assert await store.fetch_all(f"SELECT genus FROM {name}") == [{"genus": "g"}]
+    with pytest.raises(QueryError, match="is in no schema"):
+        await store.fetch_all(
+            f"SELECT genus FROM {'public' if store.dialect == 'postgres' else 'main'}.agent_state"
+        )
+
+
 async def test_making_a_table_that_is_there_does_nothing(store: RelationalStore) -> None:
     assert await store.execute("CREATE TABLE IF NOT EXISTS shapes (id TEXT PRIMARY KEY)") == 0
     assert await store.fetch_all("SELECT id FROM shapes") == []

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 import dgent
 from dgent.config import settings as config
-from dgent.errors import Closed, Denied
+from dgent.errors import Busy, Closed, Denied, StorageError
 from dgent.store.port.telemetry import ITelemetryStore, Retention, TelemetryEvent
 from dgent.store.registry import telemetry_for
+from dgent.store.sqlite import connection
 from dgent.universe.gate import Principal
 from dgent.universe.telemetry import retention_of, telemetry_for_caller, telemetry_of
 
@@ -37,6 +40,35 @@ async def test_forgetting_a_record_reaches_its_events(store_path: Path) -> None:
         assert await telemetry_of(u).query() == []
     left = b"".join(file.read_bytes() for file in store_path.iterdir())
     assert b"of a" not in left
+
+
+async def test_forgetting_beside_busy_or_damaged_events(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has no events waits for nobody; else the error says that the records are gone, and what to do."""
+    monkeypatch.setattr(connection, "WAIT_S", 0.2)
+    path = store_path / "x.db.telemetry.db"
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}") as u:
+        for id in ("a", "b", "c"):
+            await u.put(dgent.Datum(id, data={}))
+        await telemetry_of(u).append([TelemetryEvent("read", datum_id=id) for id in ("a", "b")])
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        await u.forget("c")
+        assert time.monotonic() - began < 5
+        with pytest.raises(Busy, match="the records are erased, but not their events"):
+            await u.forget("a")
+        other.execute("ROLLBACK")
+        other.close()
+        assert await u.get("a") is None
+        await u.forget("a")
+        assert [event.datum_id for event in await telemetry_of(u).query()] == ["b"]
+    path.write_bytes(b"no database" * 1000)
+    async with dgent.open(f"sqlite:///{store_path / 'x.db'}") as u:
+        with pytest.raises(StorageError, match="the records are erased, but not their events"):
+            await u.forget("b")
+        assert await u.get("b") is None
 
 
 async def test_a_store_without_telemetry_gets_no_file(store_path: Path) -> None:

@@ -96,11 +96,12 @@ def agents(path: Path) -> dict[str, Any]:
     return named
 
 
-def change(path: Path, name: str, entry: str | bool | None, project: Path | None = None) -> None:
+def change(path: Path, name: str, entry: str | bool | int | None, project: Path | None = None) -> None:
     """Set one key, or remove it with None. All else in the file stays, byte for byte.
 
-    The new file takes the old one's place in one step, readable by the user only; if the change cannot
-    be made, nothing changes. In the file of a `project` there are no variables, and it is not a link.
+    The key `a.b.c` is `c` in the table `[a.b]`, which is added at the end if there is none. The new file
+    takes the old one's place in one step, readable by the user only; if the change cannot be made, nothing
+    changes. In the file of a `project` there are no variables, and it is not a link.
     """
     if project is not None:
         check_inside(path, project)
@@ -111,24 +112,37 @@ def change(path: Path, name: str, entry: str | bool | None, project: Path | None
                 raise InputError(f"{name} {fault}", field=name) from None
     path = Path(os.path.realpath(path))  # a link stays a link
     old = read(path)
-    table = parse_toml(path, old)
-    if table.get(name) == entry and (name in table) == (entry is not None):
+    before, rest = _take(parse_toml(path, old), name)
+    if before == entry and type(before) is type(entry):
         return
-    new = _set_key(old, name, None if entry is None else _literal(entry))
+    new = _set_key(old, tuple(name.split(".")), None if entry is None else _literal(entry))
     try:
-        after = parse_toml(path, new)
+        after = _take(parse_toml(path, new), name)
     except ConfigError:
-        after = {}
+        after = (None, {})
     # As text, because NaN is not equal to itself.
-    wanted = (entry, repr({key: each for key, each in table.items() if key != name}))
-    if (after.pop(name, None), repr(after)) != wanted:
+    if (after[0], repr(after[1])) != (entry, repr(rest)):
         raise ConfigError(f"{name} in {path} is written in a way that only an editor can change")
     replace(path, new)
 
 
-def _literal(value: str | bool) -> str:
+def _take(table: dict[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the value of a key, None if it is not set, and the table without it and without empty tables."""
+    key, _, inner = name.partition(".")
+    rest = {each: value for each, value in table.items() if each != key}
+    if key not in table or not inner:
+        return table.get(key), rest
+    if not isinstance(table[key], dict):
+        return None, table
+    found, left = _take(table[key], inner)
+    return found, {**rest, key: left} if left else rest
+
+
+def _literal(value: str | bool | int) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -173,24 +187,35 @@ def _keys(table: Any) -> Iterator[str]:
         table = table[key]
 
 
-def _set_key(text: str, name: str, literal: str | None) -> str:
-    """Return the text with one key set, or removed; a new key is added above the first table."""
+def _set_key(text: str, path: tuple[str, ...], literal: str | None) -> str:
+    """Return the text with one key set, or removed.
+
+    A new key is added below those of its table: above the first table, or in a new one at the end.
+    """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix("\ufeff")
-    last, tables = 0, False
-    for start, end, path, tables in statements(text):
-        if tables:
-            break
-        if path == (name,):
+    *wanted, name = path
+    table: tuple[str, ...] = ()
+    last = None if wanted else 0  # where the last statement of the table ends
+    tables = False
+    for start, end, found, is_table in statements(text):
+        if is_table:
+            table, tables = found, True
+        if table != tuple(wanted):
+            continue
+        if not is_table and found == (name,):
             changed = "" if literal is None else with_value(text[start:end], name, literal)
             return mark + text[:start] + changed + text[end:]
         last = end
     if literal is None:
         return mark + text
-    at = last if last or tables else len(text)
     newline = "\r\n" if "\r\n" in text else "\n"
+    head = ""
+    if last is None:
+        head = f"{newline if text.strip() else ''}[{'.'.join(wanted)}]{newline}"
+    at = last if last or (tables and last is not None) else len(text)
     before = newline if at and text[at - 1] != "\n" else ""
-    return f"{mark}{text[:at]}{before}{name} = {literal}{newline}{text[at:]}"
+    return f"{mark}{text[:at]}{before}{head}{name} = {literal}{newline}{text[at:]}"
 
 
 def with_value(statement: str, name: str, literal: str) -> str:

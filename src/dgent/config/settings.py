@@ -555,13 +555,6 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
         raise InputError(f"unknown key {_quote(name)}, {_nearest(name)}", field=name)
     if project is not None and KEYS[name].personal and value is not None:
         raise InputError(f"{name} is only for your own settings", hint="leave out --project", field=name)
-    if "." in name:
-        table, _, option = name.rpartition(".")
-        raise InputError(
-            f"{name} is in a table, which only an editor can change",
-            hint=f"write [{table}] and below it {option} = … into {path}",
-            field=name,
-        )
     entry: Any = value
     if value is not None:
         entry = _typed(KEYS[name], value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from dgent.errors import Closed, Denied
 from dgent.model.polynomial import StorageOp
 from dgent.store.port.relational import (
+    USUAL,
     Answer,
     IRelationalStore,
     Isolation,
@@ -33,6 +34,11 @@ _READS = frozenset(("select", "values", "pragma", "explain"))
 KEPT = 512  # statements that are known to name no records of rooms
 
 
+def _wait(query: str, params: Params | None) -> Any:
+    """Have every statement go the usual way."""
+    return USUAL
+
+
 class _Runner:
     """Runs statements, those that name records of rooms with the records that they name."""
 
@@ -42,6 +48,9 @@ class _Runner:
         self._views: Views | None = None
         self.plain: set[str] = set()
         self._closed = False
+        # Calls of an engine that can run some statements without waiting for anything.
+        self.execute_now: Callable[..., Any] = _wait
+        self.fetch_now: Callable[..., Any] = _wait
 
     def open(self) -> IRelationalStore:
         """Return the engine's store, made when it is first used."""
@@ -49,6 +58,8 @@ class _Runner:
             raise Closed("these tables are closed", hint="open the universe again")
         if self.store is None:
             self.store = self._make()
+            self.execute_now = getattr(self.store, "execute_now", _wait)
+            self.fetch_now = getattr(self.store, "fetch_now", _wait)
         return self.store
 
     def is_plain(self, query: str) -> bool:
@@ -112,6 +123,7 @@ class _Runner:
     async def reopen(self) -> None:
         """Let go of the engine's store; the next statement makes another one."""
         store, self.store = self.store, None
+        self.execute_now = self.fetch_now = _wait
         self.plain.clear()
         if store is not None:
             await store.close()
@@ -254,12 +266,19 @@ class RelationalStore:
         """The dialect of SQL: `sqlite` or `postgres`."""
         return self._tables.open().dialect
 
+    # An engine knows only statements that ran there as they are, which name no records of rooms.
+
+    def _execute_now(self, query: str, params: Params | None) -> Any:
+        """Run a statement without waiting for anything; `USUAL` if that cannot be, and nothing happened."""
+        return self._tables.execute_now(query, params)
+
+    def _fetch_all_now(self, query: str, params: Params | None) -> Any:
+        """Return the rows of a statement without waiting for anything; `USUAL` if that cannot be."""
+        return self._tables.fetch_now(query, params)
+
     async def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several in one transaction, and return how many rows the last one changed."""
         tables = self._tables
-        store = tables.store
-        if store is not None and query in tables.plain:  # the usual case, without another call
-            return await store.execute(query, params)
         if tables.is_plain(query):
             return await tables.open().execute(query, params)
         self._check_writes()
@@ -281,9 +300,6 @@ class RelationalStore:
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
         tables = self._tables
-        store = tables.store
-        if store is not None and query in tables.plain:
-            return await store.fetch_all(query, params)
         if not tables.is_plain(query):
             query, params = await tables.attach(query, params)
         return await tables.open().fetch_all(query, params)
@@ -291,9 +307,6 @@ class RelationalStore:
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
         tables = self._tables
-        store = tables.store
-        if store is not None and query in tables.plain:
-            return await store.fetch_one(query, params)
         if not tables.is_plain(query):
             query, params = await tables.attach(query, params)
         return await tables.open().fetch_one(query, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgent.errors import Closed, Denied, Unsupported
+from dgent.errors import Closed, Denied, StorageError, Unsupported
 from dgent.store.backend import Backend
 from dgent.store.port.telemetry import ITelemetryStore, Retention
 from dgent.store.registry import OpenState, telemetry_beside, telemetry_for
@@ -64,4 +64,11 @@ async def forget_events(universe: Universe, ids: Sequence[str]) -> int:
         found = telemetry_of(universe)
     except (Denied, Unsupported):
         return 0  # a server erases its own, and a limited caller was refused before
-    return await found.forget(ids) if ids and await found.exists() else 0
+    try:
+        return await found.forget(ids) if ids and await found.exists() else 0
+    except StorageError as error:
+        raise type(error)(
+            f"the records are erased, but not their events: {error.message}",
+            hint="forget the same ids again to erase the events; `dgent doctor` says what is wrong with them",
+            **error.details,
+        ) from error

@@ -78,6 +78,8 @@ class Views:
                 named.update(word for before, word in pairwise(each.words) if before in _BEFORE)
             else:
                 named |= each.names_used
+        if self._dialect == "sqlite":  # where quotes keep no case
+            named = {name.lower() for name in named}
         return [name for name in self._tables if name in named]
 
     def find_target(self, statement: Statement) -> str | None:
@@ -85,10 +87,21 @@ class Views:
         words = [word.lower() for word in statement.words]
         if words[:1] in (["select"], ["values"], ["explain"]):
             return None
+        if words[:1] == ["with"]:
+            return self._find_target_after(words)
         for at, word in enumerate(words):
-            if word in ("into", "update", "from", "table", "view", "truncate") and words[0] != "with":
+            if word in ("into", "update", "from", "table", "view", "truncate"):
                 rest = [each for each in words[at + 1 : at + 6] if each not in _BETWEEN]
                 return rest[0] if rest and rest[0] in self._tables else None
+        return None
+
+    def _find_target_after(self, words: Sequence[str]) -> str | None:
+        """Return the table of a room that a statement after WITH would write."""
+        for at, pair in enumerate(pairwise(words)):
+            if pair in _WRITES or pair[0] == "update":
+                rest = [each for each in words[at + 1 : at + 6] if each not in _BETWEEN]
+                if rest and rest[0] in self._tables:
+                    return rest[0]
         return None
 
     def read_insert(self, query: str) -> ViewInsert:
@@ -97,11 +110,16 @@ class Views:
         words = [token.text.lower() if token.kind == "word" else token.name for token in tokens]
         target = self.find_target(one(query, self._dialect)) or ""
         replace = words[0] == "replace" or words[1:3] == ["or", "replace"]
+        if words[0] == "with" and target != VERSION.name:
+            raise Denied(
+                f"{target} holds records of a room, which are not written after WITH",
+                hint=f"write INSERT INTO {target} (…) WITH … SELECT …",
+            )
         if words[0] not in ("insert", "replace") or target == VERSION.name:
             raise self._refuse(target, words[0])
         if words[1:2] == ["or"] and not replace:
             raise self._refuse(target, f"insert or {words[2]}")
-        at = words.index(target) + 1
+        at = [word.lower() for word in words].index(target) + 1
         columns = self._tables[target].columns
         if at < len(tokens) and tokens[at].text == "(":
             end = _closing(tokens, at)
@@ -141,6 +159,12 @@ class Views:
                 f"{names[0]} holds records of a room, which no table or view can be made of",
                 hint="select from it, or make a table with INSERT INTO … SELECT",
             )
+        if statement.first == "explain":
+            raise Denied(
+                f"{names[0]} holds records of a room, of which there is no plan",
+                hint="explain a statement that names your own tables only",
+            )
+        self._check_schemas(query, names)
         given, parts = dict(params or {}), []
         for name in names:
             given[_PARAMETER + name] = json.dumps(await self._load(name))
@@ -151,6 +175,17 @@ class Views:
         recursive = statement.words[1] == "recursive"
         rest = _cut_words(query, self._dialect, 2 if recursive else 1)
         return f"WITH {'RECURSIVE ' if recursive else ''}{tables}, {rest}", given
+
+    def _check_schemas(self, query: str, names: Sequence[str]) -> None:
+        """Raise QueryError where a table of a room is looked for in a schema, which has none of them."""
+        tokens = [token for token in read_tokens(query, self._dialect) if token.kind != "blank"]
+        for schema, dot, table in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            if dot.text == "." and _name(table) in names and _name(schema) in _SCHEMAS:
+                raise QueryError(
+                    f"{_name(table)} holds records of a room, and is in no schema",
+                    hint=f"write {_name(table)} without {schema.text}.",
+                    field="query",
+                )
 
     def _expression(self, table: Table) -> str:
         columns = ", ".join(table.columns)
@@ -223,6 +258,14 @@ class Views:
             for name, value in found.items():
                 values[int(name[1:])] = value
         return values
+
+
+_SCHEMAS = frozenset(("main", "temp", "public"))
+_WRITES = frozenset((("insert", "into"), ("insert", "or"), ("replace", "into"), ("delete", "from")))
+
+
+def _name(token: Token) -> str:
+    return (token.text if token.kind == "word" else token.name).lower()
 
 
 _BETWEEN = frozenset(("if", "not", "exists", "only", "table", "main", "or", "replace", "into", "from"))

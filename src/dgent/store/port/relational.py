@@ -47,6 +47,10 @@ class SQLRunner(Protocol):
         ...
 
 
+USUAL: Any = object()
+"""The answer of a call that must not wait, and would have to: it goes the usual way."""
+
+
 @runtime_checkable
 class IRelationalStore(SQLRunner, Protocol):
     """The caller's own tables. Parameters are written `:name` and given by name.

@@ -63,7 +63,7 @@ _DEFINES = frozenset(
 # They are looked for in all of the SQL, quotes and comments too: a reader that errs must not open the way.
 _FUNCTIONS = re.compile(
     r"set_config|pg_settings|(?:query|cursor)_to_xml\w*|ts_stat|ts_rewrite|crosstab\w*|connectby|xpath_table"
-    r"|dblink\w*|pg_notify|lo_import|lo_export|pg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?(?!\w)"
+    r"|dblink\w*|pg_notify|(?<!\w)lo_\w+|(?<!\w)lo(?:read|write)|pg_temp\w*|pg_(?:try_)?advisory_(?:un)?lock(?:_shared|_all)?(?!\w)"
     r"|u&\"",
     re.IGNORECASE,
 )
@@ -86,6 +86,11 @@ def check_statement(statement: Statement, universe: str) -> None:
                 f"{first.upper()} {made.upper()} is not run as a statement",
                 hint="do it with your own login, and grant its use to the role",
             )
+    if _makes_temporary(words):
+        raise Denied(
+            "temporary tables are not kept between statements",
+            hint="others get the connection next: make a table, or use WITH",
+        )
     if found := _FUNCTIONS.search(statement.sql):
         raise Denied(
             f"{found[0]} is not allowed in a statement, nor in a text or a comment of it",
@@ -96,6 +101,16 @@ def check_statement(statement: Statement, universe: str) -> None:
             f"the schema {universe} belongs to dgent",
             hint="read and write records with the universe's own calls; call a table or column otherwise",
         )
+
+
+def _makes_temporary(words: Sequence[str]) -> bool:
+    """Return whether a statement makes a table, view or sequence that lasts as long as its session."""
+    for at, word in enumerate(words):
+        if word in ("temp", "temporary"):
+            before = [each for each in words[max(0, at - 4) : at] if each not in ("global", "local")]
+            if before[-1:] == ["into"] or before in (["create"], ["create", "or", "replace"]):
+                return True
+    return False
 
 
 def _hint(first: str) -> str:

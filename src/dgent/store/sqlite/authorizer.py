@@ -98,8 +98,8 @@ class Authorizer:
         if action == apsw.SQLITE_FUNCTION:
             return _refuse(f"the function {second} is not allowed") if second in _FUNCTIONS else None
         if action == apsw.SQLITE_PRAGMA:
-            if first.lower() in _PRAGMAS:
-                return None
+            if first.lower() in _PRAGMAS or (first.lower() == "page_size" and not second):
+                return None  # an R-tree asks for the size of a page
             return _refuse(f"PRAGMA {first} is not allowed", "it is a setting of the whole store")
         if self.reads_only:
             self.wrote = True
@@ -138,6 +138,14 @@ class Authorizer:
         if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
             return _refuse("other files are not for this connection", "ATTACH and VACUUM are dgent's")
         return _refuse("this is not allowed in a statement", "use `transaction()` for transactions")
+
+
+def check_names(connection: apsw.Connection) -> None:
+    """Raise Denied if a table has a name that is kept for dgent: SQLite does not ask about new names."""
+    rows: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+    for (name,) in rows:
+        if str(name).lower().startswith(RESERVED) and str(name).lower() not in list_own_names():
+            raise _refuse(f"the name {name} is kept for dgent", "give it another name")
 
 
 def check_references(connection: apsw.Connection) -> None:

@@ -156,12 +156,13 @@ class Patience:
 
     def __init__(self) -> None:
         self.none = False
+        self.looks = -1  # at the time that a brief statement takes, which waits for nobody; -1: it is none
         self.is_over: Callable[[], bool] | None = None
         self.since: float | None = None
         self._began = 0.0
 
     def __call__(self, attempts: int) -> bool:
-        if self.none:
+        if self.none or self.looks >= 0:
             return False
         now = time.monotonic()
         if attempts == 0:

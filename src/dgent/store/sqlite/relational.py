@@ -11,16 +11,17 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, thread_time
 from typing import Any, TypeVar
 
 import apsw
 
 from dgent.errors import Closed, Conflict, Denied, NoBackendAvailable
 from dgent.store.port.relational import (
+    USUAL,
     Answer,
     IRelationalStore,
     Row,
@@ -42,24 +43,28 @@ READERS = 4
 QUICK_COMMIT_S = 0.001  # commits that lately took longer run on the thread
 HICCUP_S = 2 * QUICK_COMMIT_S  # one commit that took longer says nothing of the next; three in a row do
 AUTO_CHECKPOINT = 1000  # pages, in a file that no store checkpoints
+SLOW_S = 0.01  # of the processor, that a read on the loop once took
 SAMPLE = 8  # of so many commits on the loop, one is timed
 GROWN_COMMITS, GROWN_ROWS = 512, 1000  # after so many the log is checkpointed
 
 
-def _is_complete(statement: Statement, params: Params | None) -> bool:
-    """Return whether all parameters are there, and none is NaN; nothing is raised here."""
+def _is_plain(statement: Statement, params: Params | None) -> bool:
+    """Return whether the parameters are a dict without NaN, which would be stored as NULL.
+
+    SQLite's driver itself refuses one that lacks a name.
+    """
     if params is None:
         return not statement.names
     if type(params) is not dict:
         return False
-    for name in statement.names:
-        value = params.get(name, _MISSING)
-        if value is _MISSING or value != value:
+    for value in params.values():  # noqa: SIM110  # all() takes twice as long
+        if value != value:
             return False
     return True
 
 
-_MISSING = object()
+# What is wrong with a statement or its parameters; the usual way says it in words.
+_ODD = (apsw.Error, KeyError, TypeError, ValueError, OverflowError)
 _SHORT = Statement("", (), ("insert",))
 
 
@@ -104,6 +109,7 @@ class SQLiteRelational(IRelationalStore):
         # Statements that were run, by their texts; reads with the names of their columns.
         self._reads: dict[str, tuple[Statement, Sequence[str]]] = {}
         self._writes: dict[str, Statement] = {}
+        self._slow: dict[str, bool] = {}  # reads that held the loop for long
         self._pace_s, self._commits = 0.0, 0
         self._closed = self.inherited = False
         self._paused: list[threading.Lock] = []
@@ -159,28 +165,29 @@ class SQLiteRelational(IRelationalStore):
 
     async def fetch_all(self, query: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one statement, each as a dict by column."""
-        found = self._fetch_now(query, params, False)
-        return await self._fetch(query, params, False) if found is None else found
+        found = self.fetch_now(query, params)
+        return await self._fetch(query, params, False) if found is USUAL else found
 
     async def fetch_one(self, query: str, params: Params | None = None) -> Row | None:
         """Return the first row of one statement; None when there is none."""
-        found = self._fetch_now(query, params, True)
-        if found is None:
+        found = self.fetch_now(query, params, True)
+        if found is USUAL:
             found = await self._fetch(query, params, True)
         return found[0] if found else None
 
-    def _fetch_now(self, query: str, params: Params | None, first: bool) -> list[Row] | None:
-        """Return the rows of a statement that was run before; None if it has to go the usual way.
+    def fetch_now(self, query: str, params: Params | None, first: bool = False) -> Any:
+        """Return the rows of a statement that was run before; `USUAL` if it has to go the usual way.
 
         The usual case in few steps: each of them costs a tenth of what SQLite takes for a row.
         """
         known, reader = self._reads.get(query), self._reader
         if known is None or reader is None or _open_transaction.get() is not None:
-            return None
+            return USUAL
         statement, names = known
-        if not _is_complete(statement, params) or not reader.lock.acquire(False):
-            return None
-        reader.looks, reader.patience.none = 0, True
+        if not _is_plain(statement, params) or not reader.lock.acquire(False):
+            return USUAL
+        patience = reader.patience
+        patience.looks = 0
         try:
             cursor = reader.connection.execute(statement.sql, params)
             if not names:
@@ -194,10 +201,10 @@ class SQLiteRelational(IRelationalStore):
             return [dict(zip(names, row)) for row in cursor]  # noqa: B905
         except apsw.ExecutionCompleteError:
             return []
-        except (apsw.Error, TypeError, OverflowError, UnicodeEncodeError):
-            return None  # the usual way says what is wrong
+        except _ODD:
+            return USUAL  # the usual way says what is wrong
         finally:
-            reader.looks, reader.patience.none = -1, False
+            patience.looks = -1
             reader.lock.release()
 
     async def _fetch(
@@ -215,8 +222,15 @@ class SQLiteRelational(IRelationalStore):
             return []
         if not statement.writes:
             try:
-                found = await self.read(lambda reader: reader.fetch(statement, given, first))
-                keep(self._reads, query, (statement, ()))
+                began = thread_time()
+                found = await self.read(
+                    lambda reader: reader.fetch(statement, given, first), query not in self._slow
+                )
+                # Counting the rows of a large table is one step of SQLite, like a call of a function.
+                if thread_time() - began < SLOW_S:
+                    keep(self._reads, query, (statement, ()))
+                else:
+                    keep(self._slow, query, True)
                 return found
             except Denied:
                 if not self.learn(statement):
@@ -234,10 +248,10 @@ class SQLiteRelational(IRelationalStore):
             statement.writes = True
         return wrote
 
-    async def read(self, work: Callable[[SQLConnection], R]) -> R:
+    async def read(self, work: Callable[[SQLConnection], R], brief: bool = True) -> R:
         """Run work that only reads: here if it is short, else on a thread."""
         reader = self._require_reader()
-        if reader.lock.acquire(blocking=False):
+        if brief and reader.lock.acquire(blocking=False):
             try:
                 return reader.run_briefly(lambda: work(reader))
             except TooLong:
@@ -256,10 +270,12 @@ class SQLiteRelational(IRelationalStore):
 
         def run() -> R:
             connection.patience.since = None
-            if held:
-                return work()
-            with connection.lock:
-                return work()
+            with nullcontext() if held else connection.lock:
+                connection.limit_length(False)
+                try:
+                    return work()
+                finally:
+                    connection.limit_length(True)
 
         future = self._loop.run_in_executor(self._pool, run)
         try:
@@ -276,9 +292,9 @@ class SQLiteRelational(IRelationalStore):
 
     async def execute(self, query: str, params: Params | None = None) -> int:
         """Run one statement, or several in one transaction, and return how many rows the last one changed."""
-        done = self._execute_now(query, params)
-        if done is not None:
-            return done
+        done = self.execute_now(query, params)
+        if done is not USUAL:
+            return done  # type: ignore[no-any-return]
         self._reads.clear()  # it may change tables
         inside = _open_transaction.get()
         if inside is not None and inside.belongs_to(self):
@@ -294,29 +310,32 @@ class SQLiteRelational(IRelationalStore):
         async with self.transaction() as tx:
             return await tx.execute(query, params)
 
-    def _execute_now(self, query: str, params: Params | None) -> int | None:
-        """Run a statement that was run before, if the disk is quick; None if it has to go the usual way."""
+    def execute_now(self, query: str, params: Params | None) -> Any:
+        """Run a statement that was run before, if the disk is quick; `USUAL` if it has to go the usual way.
+
+        The lock says that neither a thread nor a transaction, of this task or another one, has the writer.
+        """
         statement, writer = self._writes.get(query), self._writer
-        if statement is None or writer is None or _open_transaction.get() is not None:
-            return None
-        if self._turn.locked() or self._pace_s >= QUICK_COMMIT_S or not _is_complete(statement, params):
-            return None
-        if not writer.lock.acquire(False):
-            return None
-        writer.looks, writer.patience.none = 0, True
-        self._commits += 1
-        started = perf_counter() if self._commits % SAMPLE == 0 else 0.0
+        if statement is None or writer is None or self._pace_s >= QUICK_COMMIT_S:
+            return USUAL
+        if not _is_plain(statement, params) or not writer.lock.acquire(False):
+            return USUAL
+        patience = writer.patience
+        patience.looks = 0
+        self._commits = commits = self._commits + 1
+        started = 0.0 if commits % SAMPLE else perf_counter()
         try:
-            writer.connection.execute(statement.sql, params)
-            return writer.connection.changes()
-        except (apsw.Error, TypeError, OverflowError, UnicodeEncodeError):
-            return None  # it is undone; the usual way says what is wrong
+            connection = writer.connection
+            connection.execute(statement.sql, params)
+            return connection.changes()
+        except _ODD:
+            return USUAL  # it is undone; the usual way says what is wrong
         finally:
-            writer.looks, writer.patience.none = -1, False
+            patience.looks = -1
             writer.lock.release()
             if started:
                 self._count_pace(perf_counter() - started)
-                if self._grown is not None and self._commits % GROWN_COMMITS == 0:
+                if self._grown is not None and commits % GROWN_COMMITS == 0:
                     self._grown()
 
     async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
@@ -549,7 +568,8 @@ class SQLTransaction:
             # A statement that is stopped takes the whole transaction with it. So only what is known to be
             # short runs on the loop.
             if statement is not None and statement.first == "insert" and "select" not in statement.names_used:
-                return work()
+                with suppress(apsw.TooBigError):  # of which nothing was done
+                    return work()
             return await self._store._on_thread(self._writer, work, held=True)
 
     async def commit(self) -> None:

@@ -13,7 +13,7 @@ from dgent.errors import Corrupt, Denied
 from dgent.store.port.relational import Answer, Row, row_maker
 from dgent.store.port.statement import Params, Statement, one
 from dgent.store.sqlite import format as storage
-from dgent.store.sqlite.authorizer import Authorizer, check_references, explain, explain_value
+from dgent.store.sqlite.authorizer import Authorizer, check_names, check_references, explain, explain_value
 from dgent.store.sqlite.connection import Patience, connect
 
 R = TypeVar("R")
@@ -21,6 +21,7 @@ R = TypeVar("R")
 _MEMORY_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
 LOOP_STEPS = 4_000  # of SQLite's machine, between two looks at the time that a statement takes on the loop
 LOOP_BUDGET_S = 0.002  # of the processor; a statement that takes longer begins anew on a thread
+LOOP_LENGTH = 1 << 16  # bytes of a text or a row; a function that makes longer ones takes long at a stretch
 KEPT = 512  # statements, by their texts
 DEFINE = frozenset(("create", "alter", "drop", "analyze", "reindex"))
 _CHANGE = frozenset(("insert", "update", "delete", "replace", "with"))
@@ -46,10 +47,19 @@ class SQLConnection:
         self.patience = Patience()
         self.authorizer = Authorizer(own, reads_only)
         self.connection = self._connect(path, durability)
-        self.looks, self._until = -1, 0.0  # -1: it may take as long as it takes
+        self._until = 0.0
         self._names: dict[str, Sequence[str]] = {}  # of the columns of answers, by the statement
         self.connection.set_progress_handler(self._is_over, LOOP_STEPS)
         self.connection.authorizer = self.authorizer
+        self._longest = self.connection.limit(apsw.SQLITE_LIMIT_LENGTH)
+        self.limit_length(True)
+
+    def limit_length(self, brief: bool) -> None:
+        """Set how long a text or a row may be: little while statements run on the loop.
+
+        SQLite looks at the time between the steps of its machine, and a call of a function is one step.
+        """
+        self.connection.limit(apsw.SQLITE_LIMIT_LENGTH, LOOP_LENGTH if brief else self._longest)
 
     def _connect(self, path: str, durability: str) -> apsw.Connection:
         if path.startswith("file:"):
@@ -67,23 +77,24 @@ class SQLConnection:
 
     def _is_over(self) -> bool:
         """Return whether a statement on the loop has used up its time; SQLite then ends it."""
-        if self.looks < 0:
-            return False
-        self.looks += 1
-        if self.looks == 1:
+        patience = self.patience
+        if patience.looks < 0:
+            return False  # it may take as long as it takes
+        patience.looks += 1
+        if patience.looks == 1:
             self._until = thread_time() + LOOP_BUDGET_S
             return False
         return thread_time() > self._until
 
     def run_briefly(self, work: Callable[[], R]) -> R:
         """Run work on the loop's thread: it waits for nobody, and has little time."""
-        self.looks, self.patience.none = 0, True
+        self.patience.looks = 0
         try:
             return work()
-        except (apsw.InterruptError, apsw.BusyError):
+        except (apsw.InterruptError, apsw.BusyError, apsw.TooBigError):
             raise TooLong from None
         finally:
-            self.looks, self.patience.none = -1, False
+            self.patience.looks = -1
 
     # -- statements -----------------------------------------------------------------------
 
@@ -179,6 +190,7 @@ class SQLConnection:
             storage.check_harmless(self.connection, self.place)
             storage.check_tables(self.connection, self.place)
             check_references(self.connection)
+            check_names(self.connection)
         except Corrupt as error:
             raise Denied(
                 f"{error.message}, so it was not made", hint="name the table without quotes and comments"
@@ -222,4 +234,6 @@ class SQLConnection:
 
     def explain(self, error: apsw.Error) -> Exception:
         """Return the error to raise for one of SQLite's."""
+        if isinstance(error, apsw.TooBigError):
+            return error  # on a thread there is more room; who runs it there translates it
         return explain(error, self.authorizer.refusal, self.place)

@@ -145,12 +145,17 @@ class SQLiteTelemetry(SQLTelemetry):
         """Erase the events of records, without a trace in the files of the store; return how many."""
         wanted = [check_id(id, "datum_ids") for id in datum_ids]
 
+        def find(connection: apsw.Connection) -> list[int]:
+            return [n for id in wanted for (n,) in _all(connection, _SQL.find("datum"), (id,))]
+
         def erase(connection: apsw.Connection) -> int:
             connection.execute("PRAGMA secure_delete = ON")
-            found = [n for id in wanted for (n,) in _all(connection, _SQL.find("datum"), (id,))]
+            found = find(connection)
             connection.executemany("DELETE FROM event WHERE n = ?", [(n,) for n in found])
             return len(found)
 
+        if not await self._read(find):
+            return 0  # without waiting for others that write
         erased = await self._write(erase)
         if erased:
             await self._write(_scrub, transaction=False)
