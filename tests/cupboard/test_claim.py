@@ -12,6 +12,7 @@ from dgent import clock
 from dgent.cupboard import Crumb, Cupboard, errors
 from dgent.cupboard import lease as leasing
 from dgent.universe.gate import Principal
+from dgent.universe.lease import LeaseRecord
 from dgent.verbs.caller import Caller
 from dgent.verbs.path import invoke
 from tests.cupboard.conftest import Hours, Rival
@@ -323,7 +324,7 @@ async def test_a_lease_of_an_older_program_goes_by_the_wall_clock(quick: Cupboar
     mine = await taken_by(quick, "ada", 100)
     room = quick._universe
     [lease] = await room.get_many([leasing.lease_id(mine.id)])
-    old = leasing.LeaseRecord(mine.id, "ada", mine.token, lease.value.until)
+    old = LeaseRecord(mine.id, "ada", mine.token, lease.value.until)
     await room.store(lease.replace(value=old))
     assert await quick.take("bea") is None
     await room.delete(lease.id)

@@ -10,7 +10,8 @@ import pytest
 
 import dgent
 from dgent.cupboard import Cupboard, Link, Stash, errors
-from dgent.cupboard.lease import lease_id, send_heartbeats
+from dgent.cupboard.lease import lease_id
+from dgent.universe.lease import send_heartbeats
 from tests.cupboard.conftest import Frozen, Hours, Rival
 
 TYPES = ("resource", "artifact", "context", "counter", "lock")

@@ -16,9 +16,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from dgent import clock, ids
-from dgent.cupboard.record import LeaseRecord
 from dgent.errors import Conflict, DgentError, TransactionConflict
 from dgent.model.crystal import Crystal
+from dgent.universe.lease import LeaseRecord
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 

@@ -10,10 +10,11 @@ from dgent.cupboard import errors
 from dgent.cupboard.backoff import clean_note
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.kind import FINISHED
-from dgent.cupboard.lease import check_lease, has_expired, lease_id, make_lease
+from dgent.cupboard.lease import check_lease, has_expired, lease_id
 from dgent.cupboard.record import CrumbRecord
 from dgent.cupboard.tables.crumb import Crumb
 from dgent.errors import Conflict
+from dgent.universe.lease import make_lease
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard

@@ -21,7 +21,7 @@ from dgent.cupboard.config import AttachMethod, Config, open_universe
 from dgent.cupboard.definition import Definitions, declare_indexes
 from dgent.cupboard.finish import How, finish
 from dgent.cupboard.graph import Graph, load_graph
-from dgent.cupboard.lease import LEASE_S, check_claims
+from dgent.cupboard.lease import check_claims
 from dgent.cupboard.look import find_duplicates, find_stale, search_crumbs
 from dgent.cupboard.queue import Readiness
 from dgent.cupboard.record import (
@@ -55,6 +55,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.universe.gate import Gate
+from dgent.universe.lease import LEASE_S
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 

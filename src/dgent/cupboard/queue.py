@@ -15,18 +15,8 @@ from dgent.cupboard.backoff import clean_note
 from dgent.cupboard.change import CHUNK, Changeset, check_entity_id
 from dgent.cupboard.definition import UNRANKED
 from dgent.cupboard.kind import WAITING
-from dgent.cupboard.lease import (
-    check_lease,
-    effective_end,
-    extend_lease,
-    find_now,
-    has_expired,
-    is_expired,
-    lease_id,
-    make_lease,
-    read_leases,
-)
-from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LeaseRecord, LinkRecord
+from dgent.cupboard.lease import check_lease, extend_lease, find_now, has_expired, lease_id, read_leases
+from dgent.cupboard.record import CRUMB, LINK, CrumbRecord, LinkRecord
 from dgent.cupboard.short_id import handle_of
 from dgent.cupboard.tables.crumb import Crumb, load_crumbs
 from dgent.cupboard.tables.filter import Filter, read_filter, take_page
@@ -34,6 +24,7 @@ from dgent.cupboard.waiting import is_blocking
 from dgent.errors import TransactionConflict, VersionConflict
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
+from dgent.universe.lease import LeaseRecord, effective_end, is_expired, make_lease
 
 if TYPE_CHECKING:
     from dgent.cupboard.cupboard import Cupboard

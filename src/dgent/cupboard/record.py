@@ -11,6 +11,7 @@ from typing import Any
 
 from dgent.model.ref import Ref
 from dgent.model.schema import Schema, Step
+from dgent.universe.lease import LeaseRecord
 
 ROOM = "cupboard"
 CATALOG_ID = "cupboard/catalog"
@@ -142,23 +143,6 @@ class LineRecord:
     reason: str
     binary: bool = False
     place: int = 0
-
-
-@dataclass(frozen=True)
-class LeaseRecord:
-    """The current lease of the holder of a crumb or a lock, renewed by heartbeats. It keeps no history.
-
-    `until` is by the wall clock of the holder's machine. For programs of the same `boot` the lease ends when
-    the time since the boot is `ends_us`. `lease_s` is its length in seconds.
-    """
-
-    target_id: str
-    holder: str
-    token: int
-    until: datetime
-    boot: str = ""
-    ends_us: int = 0
-    lease_s: float = 0.0
 
 
 @dataclass(frozen=True)

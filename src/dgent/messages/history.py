@@ -96,12 +96,12 @@ async def walk_active(
         if len(page) < SOME:
             break
         high = page[-1].value.place
-    for each in await _find_kept(log, head, as_of):
+    for each in await find_kept(log, head, as_of):
         yield each
 
 
-async def _find_kept(
-    log: Log, head: Crystal[SummaryRecord] | None, as_of: AsOf
+async def find_kept(
+    log: Log, head: Crystal[SummaryRecord] | None, as_of: AsOf = None
 ) -> list[Crystal[BatchRecord]]:
     """Return the batches that were kept among archived ones, newest first."""
     if head is None or not head.value.kept:

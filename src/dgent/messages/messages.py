@@ -12,6 +12,7 @@ from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.messages import erase, transfer
 from dgent.messages.batch import Batch, make_put, read_state
+from dgent.messages.compress import Compressed, Score, Summarise, compress, restore
 from dgent.messages.history import History, Summary, build_summary, list_summaries, read_history
 from dgent.messages.log import Log, ended_error, is_archived
 from dgent.messages.message import BatchInfo, Entry, Message, build_added, build_batch, build_message
@@ -36,6 +37,7 @@ from dgent.messages.record import (
     lowest_trust,
     place_of_batch,
 )
+from dgent.messages.strategy import Strategy
 from dgent.messages.transfer import Imported
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
@@ -385,6 +387,29 @@ class Messages:
         Returns how many records were changed. It cannot be undone.
         """
         return await erase.redact(self._log, text, instead)
+
+    # -- compression --------------------------------------------------------------------------
+
+    async def compress(
+        self,
+        strategy: Strategy | str | Mapping[str, Any] = "truncate",
+        *,
+        messages: int | None = None,
+        tokens: int | None = None,
+        summarise: Summarise | None = None,
+        score: Score | None = None,
+    ) -> Compressed:
+        """Archive older batches as a strategy says, if there are more messages or tokens than given.
+
+        Whole batches only; open ones and the newest one stay. `summarise` gets texts and returns one, `score`
+        gets the texts of a batch and returns its importance. If it fails, what it was for is archived without
+        it, and the answer and the record say so.
+        """
+        return await compress(self._log, strategy, messages, tokens, summarise, score)
+
+    async def restore(self, id: str | None = None) -> list[Summary]:
+        """Take the newest archive back, or all down to one: its batches are in the history again."""
+        return await restore(self._log, id)
 
     # -- in and out ---------------------------------------------------------------------------
 

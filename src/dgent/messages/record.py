@@ -15,6 +15,7 @@ from typing import Any
 from dgent import codec
 from dgent.model.schema import Schema
 from dgent.universe.gate import TRUSTS
+from dgent.universe.lease import LeaseRecord
 
 ROOM = "messages"
 ROLES = ("user", "assistant", "system", "tool")
@@ -93,6 +94,41 @@ class SummaryRecord:
 
 
 @dataclass(frozen=True)
+class IncomingRecord:
+    """A message in the queue of an agent; `queue` is its place while it waits, `taken` one while it is held.
+
+    It keeps no history: the batch that handles it does.
+    """
+
+    agent: str
+    sender: str
+    place: str
+    type: str
+    text: str
+    trust: str
+    origin: str
+    priority: int
+    max_attempts: int
+    state: str = "waiting"
+    queue: str | None = None
+    taken: str | None = None
+    attempts: int = 0
+    token: int = 0
+    holder: str | None = None
+    lease_until: datetime | None = None
+    not_before: datetime | None = None
+    error: str = ""
+    parts: Any = None
+
+
+@dataclass(frozen=True)
+class MessageLease(LeaseRecord):
+    """The lease of a message that was taken, or the cooldown of two agents."""
+
+    agent: str = ""
+
+
+@dataclass(frozen=True)
 class ErasureRecord:
     """A redaction that was begun: the record that comes in the place of the erased one."""
 
@@ -116,8 +152,12 @@ SUMMARY = Schema(
     "message.summary", contract=SummaryRecord, indexes=("chain",), owner=ROOM, text={"text": 2, "note": 1}
 )
 ERASURE = Schema("message.erasure", contract=ErasureRecord, owner=ROOM, history="none", feed=False)
+INCOMING = Schema(
+    "message.incoming", contract=IncomingRecord, indexes=("queue", "taken"), owner=ROOM, history="none"
+)
+LEASE = Schema("message.lease", contract=MessageLease, owner=ROOM, history="none", feed=False)
 
-SCHEMAS: tuple[Schema[Any], ...] = (MESSAGE, BATCH, SUMMARY, ERASURE)
+SCHEMAS: tuple[Schema[Any], ...] = (MESSAGE, BATCH, SUMMARY, INCOMING, LEASE, ERASURE)
 
 
 @lru_cache(256)

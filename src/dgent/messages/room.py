@@ -58,7 +58,7 @@ class MessageRoom(Room):
         """Return the rules: messages have ids of their own, so copies that wrote apart are put together."""
         from dgent.store.engine.merge import Rules
 
-        return Rules({}, internal=frozenset(("message.erasure",)))
+        return Rules({}, internal=frozenset(("message.erasure", "message.lease")))
 
     async def titles(self, universe: Universe, found: Sequence[Datum]) -> list[Title]:
         """Return messages by their beginning, with their agent and role."""
@@ -76,14 +76,14 @@ class MessageRoom(Room):
 
 
 class _Scope:
-    """The records that an agent sees: those that name it."""
+    """The records that an agent sees: those that name it as theirs, and what it sent to others."""
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
 
     def sees(self, id: str, schema: str, datum: Datum | None) -> bool:
         """Check whether a record is of the agent; one of which nothing is left is of nobody."""
-        return datum is not None and datum.data.get("agent") == self._agent
+        return datum is not None and self._agent in (datum.data.get("agent"), datum.data.get("sender"))
 
 
 class _Describer:

@@ -23,7 +23,7 @@ _MEMBRANE = (
     *("cli_session", "cli_session_event", "cli_session_agent", "cli_session_artifact"),
     *("self_grow_proposal", "self_grow_nursery", "self_grow_rollback_token"),
 )
-_MESSAGES = ("message", "batch", "summary", "erasure")
+_MESSAGES = ("message", "batch", "summary", "incoming", "lease", "erasure")
 MODULES = {
     "blocks": "dgent.blocks.room",
     "cupboard": "dgent.cupboard.room",

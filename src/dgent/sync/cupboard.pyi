@@ -31,13 +31,13 @@ from dgent.cupboard import Trail as Trail
 from dgent.cupboard import errors as errors
 from dgent.cupboard.definition import Definitions
 from dgent.cupboard.finish import How
-from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import StashRecord
 from dgent.cupboard.tables.entity import Entity
 from dgent.cupboard.tables.table import EntityVersion
 from dgent.model.schema import Schema
 from dgent.sync import Universe
 from dgent.sync.stream import Stream
+from dgent.universe.lease import LEASE_S
 
 __all__ = [
     "Audit",

@@ -14,13 +14,14 @@ from dgent import clock, codec, ids
 from dgent.cupboard import errors, lease
 from dgent.cupboard.change import Changeset, check_entity_id, is_same_record
 from dgent.cupboard.kind import STASH_TYPES
-from dgent.cupboard.lease import LEASE_S, check_lease, read_lease_end, read_lock, read_token
+from dgent.cupboard.lease import check_lease, read_lease_end, read_lock, read_token
 from dgent.cupboard.record import STASH, LinkRecord, StashRecord
 from dgent.cupboard.tables.entity import Propertied
 from dgent.cupboard.tables.link import add_link
 from dgent.cupboard.tables.scope import check_stash_name, find_scope
 from dgent.cupboard.tables.table import Table
 from dgent.errors import VersionConflict
+from dgent.universe.lease import LEASE_S, send_heartbeats
 
 
 @dataclass
@@ -293,7 +294,7 @@ class Stashes(Table[Stash]):
         """Hold a lock for a block of code, with heartbeats: `async with stashes.held(id, "me") as token`."""
         since = asyncio.get_running_loop().time()
         token = await self.acquire(id, holder, lease_s=lease_s)
-        beating = lease.send_heartbeats(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s, since)
+        beating = send_heartbeats(lambda: self.heartbeat(id, holder, lease_s=lease_s), lease_s, since)
         async with beating:
             try:
                 yield token

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from dgent.cupboard import Cupboard, Stash
 from dgent.cupboard.kind import StashType
-from dgent.cupboard.lease import LEASE_S
 from dgent.errors import Conflict, InputError, NotFound
+from dgent.universe.lease import LEASE_S
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input

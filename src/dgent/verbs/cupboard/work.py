@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dgent import clock
 from dgent.cupboard.finish import How
 from dgent.cupboard.kind import CRUMB_STATES
-from dgent.cupboard.lease import LEASE_S
 from dgent.cupboard.record import CRUMB
 from dgent.errors import Conflict, InputError, NotFound
 from dgent.model.query import Query
+from dgent.universe.lease import LEASE_S
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard import input
 from dgent.verbs.cupboard.answer import (
