@@ -111,7 +111,7 @@ def translate(error: Exception) -> DgentError:
         return error
     cause = error.orig if isinstance(error, DBAPIError) else None
     text = str(cause or error)
-    if "no such table" in text or "UndefinedTableError" in text:
+    if "no such table" in text or getattr(cause, "sqlstate", None) == "42P01":
         return InputError(
             text, hint="make the tables first: ensure_migrations(place), `dgent tables upgrade`"
         )

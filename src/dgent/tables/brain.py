@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, func, insert, literal, select, update
+from sqlalchemy import delete, func, insert, literal, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from dgent import clock, ids
@@ -227,9 +227,9 @@ async def add_row(session: AsyncSession, datum: Datum, value: BrainContent) -> C
     )
     session.add(row)
     await session.flush()
-    for tag in row.tags:
-        # From a SELECT: the id is made by the database, in whichever transaction this runs in the end.
-        given = select(literal(row.id), literal(tag))
+    if row.tags:
+        # From a SELECT: the ids are made by the database, in whichever transaction this runs in the end.
+        given = union_all(*(select(literal(row.id), literal(tag)) for tag in row.tags))
         await session.execute(insert(Tag).from_select(["crystal_id", "tag"], given))
     return row
 
