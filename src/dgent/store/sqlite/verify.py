@@ -89,7 +89,11 @@ _MARK = (
     " WHERE w.ix IN (SELECT ix FROM ix WHERE tag <> '' AND iv = 0)"
     " AND w.dk NOT IN (SELECT dk FROM arriving UNION SELECT dk FROM leaving) GROUP BY w.dk"
 )
-_MISTAGGED = "SELECT e.ix, e.key, e.t, e.dk FROM entry e JOIN marked m ON m.dk = e.dk WHERE ~e.tags & m.tags"
+# Versions that wait to be indexed by their texts or vectors are never looked for by their tags.
+_MISTAGGED = (
+    "SELECT e.ix, e.key, e.t, e.dk FROM entry e JOIN marked m ON m.dk = e.dk WHERE ~e.tags & m.tags AND e.ix"
+    " NOT IN (SELECT ix FROM ix WHERE path GLOB '@text:*' OR path GLOB '@vector:*')"
+)
 _UNLISTED = (
     "SELECT d.dk FROM datum d LEFT JOIN lag l ON l.schema = d.schema AND l.dk = d.dk"
     " WHERE d.live = 1 AND d.trail = 0 AND d.fk = x'' AND l.dk IS NULL"
