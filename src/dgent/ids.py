@@ -13,7 +13,8 @@ MAX_NAME_BYTES = 256
 MAX_TAGS = 64
 
 _AHEAD = 64  # so many ends of ids are made at once
-_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+_VARIANT = int("8000" * _AHEAD, 16)  # the first two bits of each end are 1 and 0
+_VARIANT_BITS = int("c000" * _AHEAD, 16)
 
 _lock = threading.Lock()
 _last = 0  # the newest 60-bit (millisecond, counter) pair handed out
@@ -52,17 +53,23 @@ def new_ids(count: int) -> list[str]:
         left = len(_ends) - count
         ends = _ends[left:]
         del _ends[left:]
-    for tick, end in zip(range(first, first + count), ends, strict=True):
-        digits = f"{tick:015x}"
-        made.append(f"{digits[:8]}-{digits[8:12]}-7{digits[12:]}{end}")
+    while len(made) < count:
+        millisecond, number = first >> 12, first & 0xFFF
+        digits = f"{millisecond:012x}"
+        head = f"{digits[:8]}-{digits[8:]}-7"
+        numbers = range(number, 4096)
+        made += [f"{head}{each:03x}{end}" for each, end in zip(numbers, ends[len(made) :], strict=False)]
+        first = (millisecond + 1) << 12
     return made
 
 
 def _make_ends() -> None:
     """Make the random ends of some ids; a call of the system for each would take longer than all the rest."""
-    h = os.urandom(8 * _AHEAD).hex()
-    for at in range(0, len(h), 16):
-        _ends.append(f"-{_VARIANT[h[at]]}{h[at + 1 : at + 4]}-{h[at + 4 : at + 16]}")
+    drawn = os.urandom(8 * _AHEAD)
+    short = int.from_bytes(drawn[: 2 * _AHEAD], "big") & ~_VARIANT_BITS | _VARIANT
+    firsts = short.to_bytes(2 * _AHEAD, "big").hex("-", 2).split("-")
+    lasts = drawn[2 * _AHEAD :].hex("-", 6).split("-")
+    _ends.extend([f"-{first}-{last}" for first, last in zip(firsts, lasts, strict=True)])
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

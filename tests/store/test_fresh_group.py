@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import math
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,29 @@ async def test_what_was_handed_in_before_a_close_is_stored(tmp_path: Path, durab
     async with dgent.open(f"sqlite:///{tmp_path}/s.db") as again:
         again.register(NOTE)
         assert [each.value for each in await again.get_many([e.id for e in made])] == [e.value for e in made]
+
+
+@DURABILITIES
+async def test_a_drawn_id_that_is_known_is_never_written_over(
+    tmp_path: Path, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    u = await opened(tmp_path / "s.db", durability)
+    first = await u.remember(Note("mine", 1))
+    draw = ids.new_ids
+    monkeypatch.setattr(ids, "new_ids", lambda count: [first.id, *draw(count - 1)])
+    made = await asyncio.gather(*[u.remember(Note(f"n{n}", n)) for n in range(40)])
+    assert len({first.id, *[each.id for each in made]}) == 41
+    assert (await u.get(first.id)).value == Note("mine", 1)
+    assert await u.count(Query(schema="note")) == 42
+    await u.close()
+    check_store(str(tmp_path / "s.db"))
+
+
+def test_ids_of_several_milliseconds_rise() -> None:
+    many = ids.new_ids(10_000)
+    assert many == sorted(many) and len({*many}) == 10_000
+    assert all(uuid.UUID(each).version == 7 and str(uuid.UUID(each)) == each for each in many)
+    assert {uuid.UUID(each).variant for each in many} == {uuid.RFC_4122}
 
 
 def test_many_new_ids_are_like_single_ones() -> None:

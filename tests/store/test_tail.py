@@ -355,6 +355,23 @@ async def test_damaged_rows_are_named_and_mended(path: Path) -> None:
     check_store(str(path))
 
 
+async def test_only_damaged_rows_stay_when_others_are_moved(path: Path) -> None:
+    async with opened(path) as u:
+        for n in range(10):
+            await u.remember(Job("open", n), id=f"j{n}")
+    with closing(apsw.Connection(str(path))) as connection:
+        places: Any = [place for (place,) in connection.execute("SELECT place FROM tail ORDER BY place")]
+        connection.execute("UPDATE tail SET body = x'c1' WHERE place IN (?, ?)", (places[2], places[6]))
+    async with opened(path) as u:
+        await move_entries(u.backend)
+        with closing(apsw.Connection(str(path))) as connection:
+            left = connection.execute("SELECT place FROM tail ORDER BY place").fetchall()
+        assert left == [(places[2],), (places[6],)]
+        await upkeep_of(u.backend).inspect(deep=True, fix=True)
+        assert len(await ids(u)) == 10
+    check_store(str(path))
+
+
 async def test_an_old_store_and_one_moved_by_hand_are_the_same(path: Path) -> None:
     async with opened(path) as u:
         for n in range(30):

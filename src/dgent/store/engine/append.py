@@ -25,6 +25,7 @@ _SHORT = 40  # texts up to so many letters have their keys kept
 _NO_NUMBERS: list[int] = []
 _NO_KEYS: list[bytes] = []
 _make_row: partial[Row] = partial(tuple.__new__, Row)
+_make_logged: partial[Logged] = partial(tuple.__new__, Logged)
 
 
 class Template(NamedTuple):
@@ -183,20 +184,21 @@ class Appender:
         self._log(commit, seq, at, ops)
         return Committed(seq, tuple([Written(row.id, row.rev, seq, True, at) for row in new]))
 
-    def put_batch(self, commits: Sequence[Commit], batch: Batch) -> tuple[range, int] | None:
+    def put_batch(
+        self, commits: Sequence[Commit], batch: Batch, drawn: bool = False
+    ) -> tuple[range, int] | None:
         """Add records that differ only in id, time, tags and data; None where each needs a closer look.
 
         They are those of one commit, or each has a commit of its own. Returns the seqs and the time of these.
+        Ids that were drawn for them are not looked for: the write fails if one is known.
         """
         commit, kernel, names = commits[0], self._ledger.kernel, batch.ids
-        joined = "".join(names)
-        if "/" in joined or reserved.BUILTIN in joined:
+        if not _is_usual(kernel.state(batch.like.schema), commit.room, batch.like):
             return None
-        usual = _is_usual(kernel.state(batch.like.schema), commit.room, batch.like)
-        if not usual or not kernel.are_new(names):
+        if not drawn and not self._are_free(names):
             return None
         form = self._make_form(commit.room, batch.like)
-        if form.fields is None or any(map(kernel.forgotten_rev, names)):
+        if form.fields is None:
             return None
         tip = kernel.tip
         seqs = range(tip.seq + 1, tip.seq + len(commits) + 1)
@@ -223,6 +225,13 @@ class Appender:
             self._log_each(commits, seqs, at, ops)
         return seqs, at
 
+    def _are_free(self, names: Sequence[str]) -> bool:
+        """Return whether nothing has to be decided about any of some ids."""
+        joined, kernel = "".join(names), self._ledger.kernel
+        if "/" in joined or reserved.BUILTIN in joined or not kernel.are_new(names):
+            return False
+        return not any(map(kernel.forgotten_rev, names))
+
     def needs_closer_look(self, room: str | None, like: EncodedDatum) -> bool:
         """Return whether records like this one have other entries than one for each tag and field."""
         form = self.forms.get((room, like.schema, like.schema_version, like.author))
@@ -232,11 +241,15 @@ class Appender:
         self, commits: Sequence[Commit], seqs: Sequence[int], at: int, ops: Sequence[LoggedOp]
     ) -> None:
         """Add a commit of one op for each; most have the same author and kind."""
-        kernel, last, author, kind = self._ledger.kernel, None, 0, 0
+        kernel, first = self._ledger.kernel, commits[0]
+        if all(commit is first for commit in commits):
+            author, kind = kernel.make_number(first.author), KINDS.index(first.kind)
+            same = (repeat(at), repeat(author), repeat(kind), repeat(first.note), repeat(first.of_seq))
+            for logged in map(_make_logged, zip(seqs, *same, zip(ops), repeat(None), repeat(None))):
+                kernel.append(logged)
+            return
         for commit, seq, op in zip(commits, seqs, ops, strict=True):
-            if commit is not last:
-                author, kind, last = kernel.make_number(commit.author), KINDS.index(commit.kind), commit
-            kernel.append(Logged(seq, at, author, kind, commit.note, commit.of_seq, (op,), None, None))
+            self._log(commit, seq, at, [op])
 
     def _log(self, commit: Commit, seq: int, at: int, ops: list[LoggedOp]) -> None:
         kernel = self._ledger.kernel

@@ -201,13 +201,14 @@ class Ledger:
         self._notice_changes()
         return self._appender.put_together(group)
 
-    def put_fresh(self, commit: Commit, batch: Batch) -> tuple[range, int] | None:
+    def put_fresh(self, commit: Commit, batch: Batch, drawn: bool = False) -> tuple[range, int] | None:
         """Add new records, each by a commit like this one; return their seqs and their time.
 
-        None if something has to be decided for one of them; nothing is written then.
+        None if something has to be decided for one of them; nothing is written then. Ids that were drawn for
+        them are not looked for: the write fails if one is known.
         """
         self._notice_changes()
-        return self._appender.put_batch([commit] * len(batch), batch)
+        return self._appender.put_batch([commit] * len(batch), batch, drawn)
 
     def needs_closer_look(self, commit: Commit, like: EncodedDatum) -> bool:
         """Return whether `put_fresh` never takes records like this one."""

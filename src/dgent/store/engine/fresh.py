@@ -92,15 +92,18 @@ class FreshGroup:
                 column[:] = compress(column, kept)
 
     def write(self, ledger: Ledger) -> list[Datum] | None:
-        """Write all in the transaction of the writer; None if something has to be decided for one of them."""
-        placed = self.place(ledger)
+        """Write all in the transaction of the writer; None if something has to be decided for one of them.
+
+        The store refuses to write a known id. Then each goes the usual way, and gets another one.
+        """
+        placed = self.place(ledger, drawn=True)
         return None if placed is None else self.list_stored(*placed)
 
-    def place(self, ledger: Ledger) -> tuple[range, int] | None:
+    def place(self, ledger: Ledger, drawn: bool = False) -> tuple[range, int] | None:
         """Write all to a ledger and return their seqs and their time; None as `write` does."""
         batch, kind = self._batch, self.kind
         assert batch is not None, "it was encoded"
-        placed = ledger.put_fresh(kind.commit, batch)
+        placed = ledger.put_fresh(kind.commit, batch, drawn)
         if placed is None:
             kind.closed[0] = kind.closed[0] or ledger.needs_closer_look(kind.commit, batch.like)
         return placed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
@@ -33,9 +32,11 @@ from dgent.store.engine.kernel import (
 )
 from dgent.store.engine.row import Row
 from dgent.store.engine.tail import Waiting, group, list_added, pack, sum_up, unpack
+from dgent.store.sqlite.entry import EntryWrites
 from dgent.store.sqlite.reading import HEAD, LOG, TAIL_AT, SQLiteReading
 from dgent.store.sqlite.scan import COLUMNS
 from dgent.store.sqlite.vector import VectorWrites
+from dgent.system.collector import pause
 
 _PLACE_BITS = 20  # the place of a row of the tail is its commit's seq and a number within that
 _HAS = "SELECT 1 FROM datum WHERE id = ? AND trail = 0"
@@ -76,29 +77,19 @@ _TRIM = (
 )
 _CLEAR_NOTE = "UPDATE commits SET note = NULL, digest = NULL WHERE seq = ?"
 _FORGET = "INSERT OR REPLACE INTO forgotten (h, last_rev, seq) VALUES (?, ?, ?)"
-_ADD = "INSERT OR IGNORE INTO entry (ix, key, t, dk) VALUES (?, ?, ?, ?)"
-_ADD_WITH_TAGS = "INSERT OR IGNORE INTO entry (ix, key, t, dk, tags) VALUES (?, ?, ?, ?, ?)"
-_DROP_TAGS = "UPDATE entry SET tags = NULL WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
-_ADD_RUN = {
-    count: "INSERT OR IGNORE INTO entry (ix, key, t, dk, tags) VALUES "
-    + ", ".join([f"(?1, ?2, ?{place}, ?{place + 1}, ?{place + 2})" for place in range(3, 3 * count + 3, 3)])
-    for count in (16, 4, 1)
-}
-"""Statements that add so many entries of one index and key."""
-
 _ID = itemgetter(1)  # of a row
-_MOMENT, _REMOVED = itemgetter(0, 1), itemgetter(4)  # of a record in the tail
-_REMOVE = "DELETE FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
+_REMOVED = itemgetter(4)  # of a record in the tail
 _WAIT = "INSERT INTO tail (place, records, body) VALUES (?, ?, ?)"
 _MANY = 256  # so many new records in one write have their entries sorted into the indexes at once
 MOVE_AT = 256  # when the entries of so many records wait, those of so many are moved
+_LISTS = 4  # that a move makes for each record, at least
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({LOG}, cid) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ops_encoder = msgspec.msgpack.Encoder()
 _belief_decoder = msgspec.json.Decoder(ClockBelief)
 
 
-class SQLiteKernel(VectorWrites, SQLiteReading):
+class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
     """Reads and writes of the one writing connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -109,6 +100,7 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         self._place = 0  # of the newest row of the tail that this kernel wrote
         self._first_place = random.getrandbits(_PLACE_BITS - 1)
         self.recent: dict[int, Sequence[TailRecord]] = {}
+        self._layouts = {}
         self._direct = False  # whether entries of this transaction go into the indexes at once
         self._at_once = connection.cursor().execute
         self._execute = self._in_turn
@@ -181,57 +173,6 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
             removed = [entry for entry in removed if entry[3] not in fresh]
         self._write_tail(group(added, removed))
 
-    def _write_entries(
-        self, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[Entry]
-    ) -> None:
-        """Change the indexes; sorted, entries land on neighbouring pages."""
-        self._many_at_once(_REMOVE, removed)
-        self._many_at_once(_DROP_TAGS, changed)
-        tags = self._tags_of_new(added)
-        self._many_at_once(_ADD, [entry for entry in added if not entry[1]])
-        self._many_at_once(_ADD_WITH_TAGS, [(*entry, tags.get(entry[3])) for entry in added if entry[1]])
-
-    def _write_records(self, records: Sequence[TailRecord]) -> None:
-        """Add the entries of records that lose none; those of one index and key at once."""
-        runs: defaultdict[tuple[int, bytes], list[Any]] = defaultdict(list)
-        bits: dict[int, int | None] = {}  # of tags; records with the same tags share a list of indexes
-        for created_at, record_key, numbers, keys, _, _ in sorted(records, key=_MOMENT):
-            shared = id(numbers)
-            if shared in bits:
-                tags = bits[shared]
-            else:
-                found = {self.tag_bit(index) for index, key in zip(numbers, keys, strict=True) if not key}
-                # A record that is not new, and so has no entry by schema, may have more tags in the indexes.
-                tags = bits[shared] = sum(found) if 0 in found else None
-            bare, with_tags = (created_at, record_key, None), (created_at, record_key, tags)
-            for place in zip(numbers, keys, strict=True):
-                runs[place] += with_tags if place[1] else bare
-        batches: dict[int, list[list[Any]]] = {count: [] for count in _ADD_RUN}
-        for place in sorted(runs):
-            run, first = runs[place], 0
-            for count, batch in batches.items():
-                while first + 3 * count <= len(run):
-                    batch.append([*place, *run[first : first + 3 * count]])
-                    first += 3 * count
-        for count, batch in batches.items():
-            self._many_at_once(_ADD_RUN[count], batch)
-
-    def _tags_of_new(self, added: Iterable[Entry]) -> dict[int, int]:
-        """Return the bits of the tags of records that are new in the indexes, by record key.
-
-        These have all their entries among those that are added, and so one by schema.
-        """
-        tags: dict[int, int] = {}
-        new: set[int] = set()
-        bits = {index: self.tag_bit(index) for index in {entry[0] for entry in added if not entry[1]}}
-        for index, key, _, record_key in added:
-            if not key:
-                bit = bits[index]
-                tags[record_key] = tags.get(record_key, 0) | bit
-                if not bit:
-                    new.add(record_key)
-        return tags if len(new) == len(tags) else {each: tags[each] for each in new}
-
     def _write_tail(self, records: Sequence[TailRecord]) -> None:
         if not records:
             return
@@ -252,21 +193,26 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         self._write_waiting()
         waiting: Any = self._at_once("SELECT place FROM tail ORDER BY place").fetchall()
         records: list[TailRecord] = []
-        moved: list[tuple[int]] = []
+        moved: list[int] = []
+        damaged: list[int] = []
         for (place,) in waiting:
             if most is not None and len(records) >= most:
                 break
             try:
                 records += self.recent.pop(place, ()) or self._unpack_row(place)
             except Corrupt:
-                continue  # what is damaged stays; reads say so
-            moved.append((place,))
-        if moved:
-            if any(map(_REMOVED, records)):
-                self._write_entries(*sum_up(records))
+                damaged.append(place)  # it stays; reads say so
             else:
-                self._write_records(records)
-            self._many_at_once("DELETE FROM tail WHERE place = ?", moved)
+                moved.append(place)
+        if moved:
+            # Its lists are gone when it is done; the collector would look at all there is because of them.
+            with pause(_LISTS * len(records)):
+                if any(map(_REMOVED, records)):
+                    self._write_entries(*sum_up(records))
+                else:
+                    self._write_records(records)
+            kept = f" AND place NOT IN ({', '.join(map(str, damaged))})" if damaged else ""
+            self._at_once(f"DELETE FROM tail WHERE place <= ?{kept}", (moved[-1],))
             self.waiting -= len(records)
             self._looked = False
 
@@ -541,10 +487,6 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
         self._gone_entries += keyed
         self._new_entries += keyed
 
-    def drop_tags(self, entries: Iterable[Entry]) -> None:
-        """Say of entries that the tags of their records are unknown."""
-        self._many(_DROP_TAGS, entries)
-
     def entries_at(self, record_key: int) -> list[Entry]:
         self.move_entries()
         return self._all("SELECT ix, key, t, dk FROM entry WHERE dk = ?", record_key)
@@ -558,8 +500,10 @@ class SQLiteKernel(VectorWrites, SQLiteReading):
 
     def append(self, logged: Logged) -> None:
         seq, at, author, kind, note, of_seq, ops, key, digest = logged
-        packed, name = _ops_encoder.encode(ops), self.commit_names.pop(seq, None)
-        self._new_log.append((seq, at, author, kind, note, of_seq, packed, key, digest, name))
+        name = self.commit_names.pop(seq, None) if self.commit_names else None
+        self._new_log.append(
+            (seq, at, author, kind, note, of_seq, _ops_encoder.encode(ops), key, digest, name)
+        )
 
     # -- pruning --------------------------------------------------------------------------
 

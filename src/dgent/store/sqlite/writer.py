@@ -30,6 +30,8 @@ from dgent.store.sqlite.kernel import SQLiteKernel
 from dgent.system.collector import pause
 
 GROWN_PAGES = 4000  # checkpoint after the log grew by this much
+FEW_PAGES = 256  # a checkpoint of so many is short enough to keep writers waiting for it
+MOST_PASSES = 6  # of a checkpoint that writers do not wait for
 GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
 SCRUB_IN_MEMORY = 256 << 20
@@ -419,9 +421,10 @@ def _deliver(group: Sequence[WriteJob]) -> None:
 class Checkpointer:
     """A thread with its own connection; woken when the log has grown.
 
-    Most of the work runs beside readers and writers. Pages that they wrote meanwhile are checkpointed under
-    the writer's lock: only a log that is checkpointed whole starts over, and appending to a file that does
-    not grow is what makes a durable commit quick.
+    Most of the work runs beside readers and writers, in passes: each takes what was written during the last
+    one, until that is little. That rest is checkpointed under the writer's lock: only a log that is
+    checkpointed whole starts over, and appending to a file that does not grow is what makes a durable commit
+    quick.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], writer_lock: threading.Lock) -> None:
@@ -469,9 +472,21 @@ class Checkpointer:
             self.connection = self.connection or self._connect()
         except apsw.Error:
             return  # tried again when the log has grown further
-        run_checkpoint(self.connection)
+        length = 0
+        for _ in range(MOST_PASSES):
+            last, length = length, _checkpoint_some(self.connection)
+            if length - last <= FEW_PAGES:
+                break
         with self._writer_lock:
             run_checkpoint(self.connection)
+
+
+def _checkpoint_some(connection: apsw.Connection) -> int:
+    """Checkpoint beside writers; return how many pages the log had when it began, 0 if that is not known."""
+    try:
+        return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[0]
+    except apsw.Error:
+        return 0
 
 
 def run_checkpoint(connection: apsw.Connection, truncate: bool = False) -> bool:
