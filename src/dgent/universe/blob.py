@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,16 +26,16 @@ from dgent.store.port.blob import (
     PREFIX,
     BlobContents,
     BlobInfo,
+    BlobReader,
+    BlobWriter,
     Collected,
     Content,
     Data,
-    Upload,
     check_key,
     check_parts,
     check_type,
     find_sha256,
     make_damage_error,
-    split,
 )
 from dgent.store.registry import contents_beside, contents_for
 from dgent.universe.contract import Contracts
@@ -104,45 +104,6 @@ def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
 def key_id(key: str) -> str:
     """Return the id of the record of a key: any two keys have different ones, and all are plain."""
     return f"{KEY.name}/{hashlib.sha256(check_key(key).encode()).hexdigest()}"
-
-
-class BlobReader:
-    """A blob that is read part by part; the parts are checked, and the last one comes after the check."""
-
-    def __init__(self, info: BlobInfo, parts: AsyncGenerator[bytes]) -> None:
-        self.info, self._parts = info, parts
-        self._rest = b""
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._parts
-
-    async def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer only at the end; all that are left without a size."""
-        taken = [self._rest]
-        have = len(self._rest)
-        while size < 0 or have < size:
-            part = await anext(self._parts, b"")
-            if not part:
-                break
-            taken.append(part)
-            have += len(part)
-        whole = b"".join(taken)
-        wanted = len(whole) if size < 0 else size
-        self._rest = whole[wanted:]
-        return whole[:wanted]
-
-
-class BlobWriter:
-    """A blob that is written part by part; it is there when the context ends without an error."""
-
-    def __init__(self, upload: Upload) -> None:
-        self._upload = upload
-        self.info: BlobInfo | None = None  # once it is stored
-
-    async def write(self, data: Data) -> None:
-        """Add bytes."""
-        async for part in split(data):
-            await self._upload.write(part)
 
 
 class BlobStore:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dgent.errors import Denied, InputError, Unsupported
 from dgent.model.polynomial import StorageState
@@ -154,13 +154,27 @@ class StorageProvider:
     def blob(self) -> BlobStore:
         """Bytes under keys, each content kept once."""
         if self._blob is None:
-            self._blob = self._obey(open_blobs(self.universe, self._place_of("blob")))
+            url = self._place_of("blob")
+            remote = getattr(self._reached, "blob_store", None) if url is None else None
+            if remote is not None:
+                self._blob = cast("BlobStore", remote())  # the same calls, and the server's machine
+            else:
+                self._blob = self._obey(open_blobs(self.universe, url))
         return self._blob
 
     @property
     def telemetry(self) -> ITelemetryStore:
         """Events of agents, kept apart from the records."""
+        remote = getattr(self._reached, "telemetry_store", None)
+        if remote is not None and self._place_of("telemetry") is None:
+            return cast("ITelemetryStore", remote())
         return self._obey(telemetry_of(self.universe))
+
+    @property
+    def _reached(self) -> Any:
+        """The store itself, of one that may be unavailable; a handle that is limited here has none."""
+        backend = self.universe.backend
+        return None if isinstance(backend, Gate) else getattr(backend, "reachable_store", backend)
 
     def _place_of(self, port: str) -> str | None:
         """Return the URL that the settings have for a store; None where it belongs to the records' store."""

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from dgent.doors.http.app import Request
     from dgent.doors.http.house import Visitor
     from dgent.doors.http.route import Match
-    from dgent.store.port.blob import BlobInfo
-    from dgent.universe.blob import BlobReader
+    from dgent.store.port.blob import BlobInfo, BlobReader
 
 PATH, ONE = "/v1/blobs/", "/v1/blobs/{key}"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)

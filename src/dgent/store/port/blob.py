@@ -70,13 +70,17 @@ class Collected(msgspec.Struct, frozen=True):
     leftovers: int = 0
 
 
-class Upload(Protocol):
-    """Bytes on their way in: nobody sees them before `publish`, and no collection removes them after it
-    until the upload ends."""
+class PartWriter(Protocol):
+    """A place that takes bytes part by part."""
 
     async def write(self, part: bytes) -> None:
         """Add bytes."""
         ...
+
+
+class Upload(PartWriter, Protocol):
+    """Bytes on their way in: nobody sees them before `publish`, and no collection removes them after it
+    until the upload ends."""
 
     async def publish(self) -> tuple[Content, bool]:
         """Make the bytes durable under their hash; True if they were stored before."""
@@ -224,6 +228,45 @@ def _pieces(part: object) -> Iterable[bytes]:
         return (part,) if part else ()
     whole = memoryview(part).cast("B")
     return (bytes(whole[at : at + CHUNK]) for at in range(0, len(whole), CHUNK))
+
+
+class BlobReader:
+    """A blob that is read part by part; the parts are checked, and the last one comes after the check."""
+
+    def __init__(self, info: BlobInfo, parts: AsyncGenerator[bytes]) -> None:
+        self.info, self._parts = info, parts
+        self._rest = b""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._parts
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer only at the end; all that are left without a size."""
+        taken = [self._rest]
+        have = len(self._rest)
+        while size < 0 or have < size:
+            part = await anext(self._parts, b"")
+            if not part:
+                break
+            taken.append(part)
+            have += len(part)
+        whole = b"".join(taken)
+        wanted = len(whole) if size < 0 else size
+        self._rest = whole[wanted:]
+        return whole[:wanted]
+
+
+class BlobWriter:
+    """A blob that is written part by part; it is there when the context ends without an error."""
+
+    def __init__(self, upload: PartWriter) -> None:
+        self._upload = upload
+        self.info: BlobInfo | None = None  # once it is stored
+
+    async def write(self, data: Data) -> None:
+        """Add bytes."""
+        async for part in split(data):
+            await self._upload.write(part)
 
 
 async def check_parts(parts: AsyncGenerator[bytes], content: Content) -> AsyncGenerator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -70,6 +70,10 @@ from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
 from dgent.store.remote.match import MOST_HERE, cut_page, is_cursor_here, match, widen
 from dgent.store.remote.view import pack_search_view, pack_versions, pack_view
+
+if TYPE_CHECKING:
+    from dgent.store.remote.blob import RemoteBlobs
+    from dgent.store.remote.telemetry import RemoteTelemetry
 
 BATCH = 1_000  # records, ids or commits of one request
 MOST_LISTED = 10_000  # versions, referrers or ancestors of one request
@@ -181,14 +185,31 @@ class RemoteBackend:
         changes: bool = False,
         waits_s: float | None = None,
     ) -> Answer:
-        if self._pool is None:
-            raise Closed("this handle is not open")
-        answer = await self._pool.ask(path, body, kind, again=again, changes=changes, waits_s=waits_s)
+        answer = await self.pool.ask(path, body, kind, again=again, changes=changes, waits_s=waits_s)
         if answer.status != 200:
-            self._raise_for(answer)
+            self.raise_for(answer)
         return answer
 
-    def _raise_for(self, answer: Answer) -> NoReturn:
+    @property
+    def pool(self) -> Pool:
+        """The connections; raises Closed while the store is not open."""
+        if self._pool is None:
+            raise Closed("this handle is not open")
+        return self._pool
+
+    def blob_store(self) -> RemoteBlobs:
+        """Return the blobs of the store, by the server's own calls for them."""
+        from dgent.store.remote.blob import RemoteBlobs  # loads when it is used
+
+        return RemoteBlobs(self)
+
+    def telemetry_store(self) -> RemoteTelemetry:
+        """Return the telemetry of the store, by the server's own verbs for it."""
+        from dgent.store.remote.telemetry import RemoteTelemetry  # loads when it is used
+
+        return RemoteTelemetry(self)
+
+    def raise_for(self, answer: Answer) -> NoReturn:
         """Raise the error that an answer stands for; the token never shows in it."""
         place, status = self.address.place, answer.status
         found = errors.read_error(answer.body) if answer.kind == "application/json" else None

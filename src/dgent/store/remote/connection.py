@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 from dgent.errors import Closed, InputError, OutcomeUnknown, Unavailable
@@ -61,15 +62,66 @@ class Connection:
         finally:
             if not whole:
                 self.close()
-        self._used_at = time.monotonic()
-        if answer.headers.get("connection", "").lower() == "close":
-            self.close()
+        self._end(answer.headers)
         return answer
 
-    async def _read_answer(self) -> Answer:
+    async def send(self, data: bytes) -> None:
+        """Send a part of a request."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except (OSError, ssl.SSLError) as error:
+            self.close()
+            raise Broken(_reason_of(error), sent=True) from None
+
+    async def read_answer(self) -> Answer:
+        """Return the whole answer to what was sent."""
+        try:
+            answer = await self._read_answer()
+        except BaseException as error:
+            self.close()
+            raise _translate(error) from None
+        self._end(answer.headers)
+        return answer
+
+    async def read_head(self) -> tuple[int, dict[str, str]]:
+        """Return the status and the headers of an answer, whose body is not read yet."""
+        try:
+            return await self._read_head()
+        except BaseException as error:
+            self.close()
+            raise _translate(error) from None
+
+    async def read_parts(self, headers: dict[str, str], part_bytes: int) -> AsyncGenerator[bytes]:
+        """Yield the body of an answer of a known length; it is closed unless all of it was read."""
+        whole = False
+        try:
+            left = _size_of(headers.get("content-length", ""), 10, None)
+            while left:
+                part = await self._reader.readexactly(min(left, part_bytes))
+                left -= len(part)
+                yield part
+            whole = True
+        except (OSError, EOFError, ssl.SSLError) as error:
+            raise _translate(error) from None
+        finally:
+            if not whole:
+                self.close()
+        self._end(headers)
+
+    def _end(self, headers: dict[str, str]) -> None:
+        self._used_at = time.monotonic()
+        if headers.get("connection", "").lower() == "close":
+            self.close()
+
+    async def _read_head(self) -> tuple[int, dict[str, str]]:
         status, headers = _parse_head(await self._reader.readuntil(b"\r\n\r\n"))
         while 100 <= status < 200:
             status, headers = _parse_head(await self._reader.readuntil(b"\r\n\r\n"))
+        return status, headers
+
+    async def _read_answer(self) -> Answer:
+        status, headers = await self._read_head()
         if status in (204, 304):
             return Answer(status, headers, b"")
         if headers.get("transfer-encoding", "").lower() == "chunked":
@@ -128,14 +180,22 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()  # "²" is a digit too, and no number
 
 
-def _size_of(text: str, base: int) -> int:
+def _size_of(text: str, base: int, most: int | None = MOST_ANSWER) -> int:
     digits = "0123456789abcdef"[:base]
     if not text or len(text) > 16 or text.lower().strip(digits):
         raise Garbled("it does not say how long it is")
     size = int(text, base)
-    if size > MOST_ANSWER:
-        raise Garbled(f"it is larger than {MOST_ANSWER:,} bytes")
+    if most is not None and size > most:
+        raise Garbled(f"it is larger than {most:,} bytes")
     return size
+
+
+def _translate(error: BaseException) -> BaseException:
+    if isinstance(error, OSError | EOFError | ssl.SSLError):
+        return Broken(_reason_of(error), sent=True)
+    if isinstance(error, asyncio.LimitOverrunError):
+        return Garbled(f"its head is longer than {MOST_HEAD} bytes")
+    return error
 
 
 def _reason_of(error: BaseException) -> str:
@@ -221,16 +281,48 @@ class Pool:
         raise Unavailable(f"{place} cannot be reached: {error.reason}", hint="is the server running there?")
 
     def _request_of(self, path: str, body: bytes, kind: str) -> bytes:
+        return self.make_head("POST", path, {"Content-Type": kind, "Content-Length": str(len(body))}) + body
+
+    def make_head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
+        """Return the head of a request."""
         address = self.address
-        lines = [
-            f"POST {address.prefix}{path} HTTP/1.1",
-            f"Host: {address.authority}",
-            f"Content-Type: {kind}",
-            f"Content-Length: {len(body)}",
-        ]
+        lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"Host: {address.authority}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
         if address.token:
             lines.append(f"Authorization: Bearer {address.token}")
-        return "\r\n".join((*lines, "", "")).encode("ascii") + body
+        return "\r\n".join((*lines, "", "")).encode("ascii")
+
+    @asynccontextmanager
+    async def lend(self, fresh: bool) -> AsyncIterator[Connection]:
+        """Lend a connection for a request whose body, or answer, is streamed; a `fresh` one is new.
+
+        What cannot be reached, is too slow or makes no sense raises Unavailable.
+        """
+        if self._closed:
+            raise Closed("this handle is closed")
+        self._under_way += 1
+        try:
+            async with self._room:
+                found = (None if fresh else self._take()) or await self._connect()
+                self._busy.add(found)
+                try:
+                    yield found
+                finally:
+                    self._busy.discard(found)
+                    if found.open and not self._closed and len(self._idle) < self.address.pool:
+                        self._idle.append(found)
+                    else:
+                        found.close()
+        except Broken as error:
+            self._fail(error, False)
+        except Garbled as error:
+            raise Unavailable(f"the answer of {self.address.place} cannot be read: {error}") from None
+        except TimeoutError:
+            raise Unavailable(f"{self.address.place} did not answer in time", hint="try again") from None
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle_again.set()
 
     async def _try(self, request: bytes, waits: bool) -> Answer:
         if waits:  # it takes no room: many who wait must not keep others from working

@@ -17,8 +17,8 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt, InputError, NoBackendAvailable, NotFound, StorageFull, VersionConflict
 from dgent.exchange import folders
-from dgent.store.port.blob import CHUNK, BlobInfo, Collected
-from dgent.universe.blob import BlobReader, BlobStore, open_blobs
+from dgent.store.port.blob import CHUNK, BlobInfo, BlobReader, Collected
+from dgent.universe.blob import BlobStore, open_blobs
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.registry import Ask, Items, argument, option, verb
