@@ -14,7 +14,7 @@ from hypothesis.internal.conjecture import engine
 from dgent.store.sqlite import kernel
 from tests.postgres.server import NoServer
 from tests.scratch import memory, store_path, tmp_path
-from tests.soak import times
+from tests.soak import examples
 
 __all__ = ["memory", "store_path", "tmp_path"]
 MOVE_AT = kernel.MOVE_AT
@@ -25,7 +25,7 @@ pytest.register_assert_rewrite("dgent.testing")
 # Deadlines and the too_slow check measure a loaded machine, not dgent; pytest-timeout catches what hangs.
 settings.register_profile(
     "dgent",
-    max_examples=times(50),
+    max_examples=examples(50),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

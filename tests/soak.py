@@ -17,6 +17,16 @@ def times(count: int) -> int:
     return count * SOAK
 
 
+def examples(count: int) -> int:
+    """Half as many in a short look, so many times more in a long one."""
+    return max(1, count // 2) if SOAK == 1 else count * SOAK
+
+
+def first(cases: Iterable[T], count: int) -> list[T]:
+    """The first of the cases, which differ most; every one in a long look."""
+    return list(cases) if SOAK > 1 else list(cases)[:count]
+
+
 def some(steps: Iterable[T], count: int) -> list[T]:
     """The first, the last and others by chance, `count` in all and in order; every one in a long look."""
     all_steps = list(steps)

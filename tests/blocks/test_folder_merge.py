@@ -21,7 +21,7 @@ from dgent.blocks.document.splice import find_splices
 from dgent.blocks.folder import format
 from dgent.blocks.folder.edits import FileEdits
 from tests.blocks.agents import library, scout, u
-from tests.soak import times
+from tests.soak import examples
 
 __all__ = ["library", "scout", "u"]
 
@@ -68,7 +68,7 @@ cases = st.one_of(
 )
 
 
-@settings(max_examples=times(150), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases)
 def test_the_difference_of_two_values_makes_one_of_the_other(case: tuple[Shape, Any, Any]) -> None:
     shape, before, after = case

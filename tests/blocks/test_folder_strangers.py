@@ -18,7 +18,7 @@ from dgent.blocks.folder.directory import Directory
 from dgent.blocks.folder.state import digest
 from dgent.errors import DgentError
 from tests.blocks.agents import Open, library, scout, u
-from tests.soak import times
+from tests.soak import examples
 
 __all__ = ["Open", "library", "scout", "u"]
 
@@ -190,7 +190,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=times(75), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(75), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entries=st.dictionaries(
         st.sampled_from(["known", "x", "", "a\0", "y" * 600]), ENTRIES | VALUES, max_size=3

@@ -17,7 +17,7 @@ from dgent.blocks import Block, Field, Library, Shape, Template, errors
 from dgent.blocks.history import log
 from tests.blocks.agents import before_commit
 from tests.blocks.conftest import Rival
-from tests.soak import times
+from tests.soak import examples
 
 TIMES = 8
 
@@ -189,7 +189,7 @@ KEEPING = st.tuples(st.sampled_from(["append", "insert_item", "finish"]), st.int
 
 
 @given(KEEPING, st.lists(ITEM_EDITS, min_size=3, max_size=8))
-@settings(max_examples=times(40))
+@settings(max_examples=examples(40))
 def test_compacting_meanwhile_changes_no_item(mine: Any, theirs: Any) -> None:
     async def run(compacted: bool) -> Any:
         value = [{"title": f"{n}", "priority": 0} for n in range(4)]
@@ -201,7 +201,7 @@ def test_compacting_meanwhile_changes_no_item(mine: Any, theirs: Any) -> None:
 
 
 @given(LINE_EDITS, st.lists(LINE_EDITS, min_size=3, max_size=8))
-@settings(max_examples=times(40))
+@settings(max_examples=examples(40))
 def test_compacting_meanwhile_loses_no_line(mine: Any, theirs: Any) -> None:
     async def run(compacted: bool) -> Any:
         text = "".join(f"line {n}\n" for n in range(4))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dgent.blocks.document.document import Document
 from dgent.blocks.errors import DocumentCorrupt
-from tests.soak import times
+from tests.soak import examples
 
 KINDS = ["insert", "delete", "write", "field", "item", "drop_item", "entry", "count", "sync"]
 EDITS = st.lists(
@@ -55,7 +55,7 @@ def merged(documents: list[Document]) -> list[dict[str, Any]]:
     return [document.value() for document in documents]
 
 
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(EDITS, st.integers(3, 5), st.randoms(use_true_random=False))
 def test_any_order_any_repeats_same_result(edits: list[Any], count: int, rng: Any) -> None:
     documents = [Document() for _ in range(count)]
@@ -94,7 +94,7 @@ def test_any_order_any_repeats_same_result(edits: list[Any], count: int, rng: An
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_bytes_that_are_no_document_are_refused(junk: bytes) -> None:
     document = Document()
     document.splice(0, 0, "as it was")
@@ -105,7 +105,7 @@ def test_bytes_that_are_no_document_are_refused(junk: bytes) -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 7))
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_one_wrong_bit_is_noticed(place: int, bit: int) -> None:
     source = Document()
     source.splice(0, 0, "some text that is worth keeping " * 5)

@@ -16,7 +16,7 @@ from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import BARE, COLUMNS, Column
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 Step = tuple[str, tuple[Any, ...]]
 
@@ -87,13 +87,13 @@ def _compare(columns: tuple[Column, ...], steps: list[Step]) -> None:
             assert answer == wanted, (column.name, step)
 
 
-@settings(max_examples=times(25))
+@settings(max_examples=examples(25))
 @given(st.lists(st.one_of(writes, writes, reads), min_size=8, max_size=30))
 def test_a_random_program_gives_the_same_answers(steps: list[Step]) -> None:
     _compare(BARE, steps)
 
 
-@settings(max_examples=times(8))
+@settings(max_examples=examples(8))
 @given(st.lists(st.one_of(writes, writes, reads), min_size=8, max_size=20))
 def test_changed_bytes_change_no_answer(steps: list[Step]) -> None:
     _compare(COLUMNS, steps)

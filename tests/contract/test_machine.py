@@ -28,7 +28,7 @@ from tests.contract import program
 from tests.contract.columns import COLUMNS, Column
 from tests.contract.model import Model
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 
 class Machine(RuleBasedStateMachine):
@@ -142,4 +142,4 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_an_engine_answers_as_the_model_does(column: Column) -> None:
     machine = type(f"Machine_{column.name}", (Machine,), {"column": column})
-    run_state_machine_as_test(machine, settings=settings(max_examples=times(8), stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(8), stateful_step_count=30))

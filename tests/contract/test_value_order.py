@@ -13,9 +13,10 @@ from dgent.model.query import Query
 from dgent.store.backend import Declaration
 from dgent.testing.contract import STORED, find_ids, put, typed_record
 from tests.contract.columns import READING, Column
+from tests.soak import times
 
 PAIRS = 10_000
-SIZE = 1200
+SIZE = times(600)
 
 _RANKS = {type(None): 1, bool: 2, int: 3, float: 3, str: 4, list: 5, dict: 6}
 

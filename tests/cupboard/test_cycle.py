@@ -15,7 +15,7 @@ from dgent.cupboard import Crumb, Cupboard, Link, errors
 from dgent.cupboard.change import Changeset
 from dgent.cupboard.record import LinkRecord
 from dgent.cupboard.tables.link import add_link
-from tests.soak import times
+from tests.soak import examples
 
 Edges = list[tuple[int, int]]
 
@@ -41,7 +41,7 @@ def has_circle(links: Edges) -> bool:
     return False
 
 
-@settings(max_examples=times(75), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(before=edges, after=edges, fresh=st.integers(0, NODES))
 def test_links_are_refused_exactly_when_they_close_a_circle(before: Edges, after: Edges, fresh: int) -> None:
     asyncio.run(_check(before, after, fresh))

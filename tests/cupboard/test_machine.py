@@ -32,7 +32,7 @@ from dgent.errors import Conflict, UndoConflict
 from tests.contract.columns import SETTINGS
 from tests.cupboard.model import KINDS, Model, ModelCrumb, ModelStash, Refused
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 CRUMBS = st.sampled_from([f"c{n}" for n in range(6)])
 TRAILS = st.sampled_from([f"t{n}" for n in range(3)])
@@ -459,4 +459,6 @@ def _end_of(stash: Stash) -> datetime | None:
 def test_the_rules(engine: str) -> None:
     kind = type("EngineMachine", (Machine,), {"engine": engine})
     quick = settings.get_profile("dgent")
-    run_state_machine_as_test(kind, settings=settings(quick, max_examples=times(8), stateful_step_count=30))
+    run_state_machine_as_test(
+        kind, settings=settings(quick, max_examples=examples(8), stateful_step_count=30)
+    )

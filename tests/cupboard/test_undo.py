@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, errors
 from dgent.errors import Denied, UndoConflict, Unreadable
-from tests.soak import times
+from tests.soak import examples
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -327,7 +327,7 @@ async def test_without_the_room_at_hand_its_commits_are_not_undone(tmp_path: Pat
 STEPS = ("add", "end", "undo", "undo", "reopen", "take off", "stash")
 
 
-@settings(settings.get_profile("dgent"), max_examples=times(75))
+@settings(settings.get_profile("dgent"), max_examples=examples(75))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2)), min_size=6, max_size=12))
 def test_ends_and_undos_of_one_trail_in_any_order(steps: list[tuple[str, int]]) -> None:
     """After each step everything is as the rules say, and a refused undo changes nothing."""

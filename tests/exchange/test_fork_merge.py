@@ -19,7 +19,7 @@ from dgent.blocks.history.log import VersionLog
 from dgent.cupboard import Cupboard
 from dgent.exchange.fork import ForkMerged, baseline, fork, merge, run
 from tests.exchange.forks import Pair, fill, opened, state
-from tests.soak import times
+from tests.soak import examples, times
 
 
 async def forked(pair: Pair) -> Pair:
@@ -544,7 +544,7 @@ async def act(pair: Pair, in_fork: bool, what: str, place: int, step: int) -> st
     return word
 
 
-@settings(max_examples=times(25), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SIDES, st.sets(st.integers(0, 13), max_size=2))
 def test_whatever_both_sides_insert_is_there(edits: list[Any], merges: set[int]) -> None:
     async def run() -> None:

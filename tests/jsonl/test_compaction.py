@@ -22,7 +22,7 @@ from tests.contract.test_differential import Step, writes
 from tests.jsonl.stores import data_of, lines, odd, opened, without_cache
 from tests.jsonl.test_rebuild import _holdings
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 
 async def test_one_line_for_each_record_sorted_by_id(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def _run(steps: list[Step], history: bool) -> None:
 
 
 @pytest.mark.parametrize("history", [True, False])
-@settings(max_examples=times(25))
+@settings(max_examples=examples(25))
 @given(steps=st.lists(writes, min_size=8, max_size=25))
 def test_compaction_changes_no_answer(steps: list[Step], history: bool) -> None:
     asyncio.run(_run(steps, history))

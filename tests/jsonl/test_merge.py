@@ -20,7 +20,7 @@ from dgent.testing.contract import STORED, commit, typed_record
 from tests.contract import program
 from tests.jsonl.stores import opened
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 _IDS = st.sampled_from(["a", "b", "c", "d"])
 _puts = st.builds(
@@ -175,7 +175,7 @@ async def test_an_edit_is_not_passed_over_when_the_other_copy_compacted(
         assert await _contents(folder) == ({"a": ("note", data)}, [] if history else ["a"])
 
 
-@settings(max_examples=times(25))
+@settings(max_examples=examples(25))
 @given(_steps, _steps, _steps)
 def test_two_copies_come_to_the_same(first: Any, left: Any, right: Any) -> None:
     asyncio.run(_run(first, left, right))

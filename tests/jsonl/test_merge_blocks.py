@@ -21,7 +21,7 @@ from dgent.errors import DgentError
 from tests.jsonl.stores import lines, opened, texts_of_blocks
 from tests.jsonl.test_merge import _copy, _merge
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 BLANK = "\N{REPLACEMENT CHARACTER}"
 _WRITES = ["append", "append", "append", "append", "write"]
@@ -182,7 +182,7 @@ async def _run(first: Steps, left: Steps, right: Steps, later: list[int]) -> Con
         return merged
 
 
-@settings(max_examples=times(4))
+@settings(max_examples=examples(4))
 @example([], [A, A], [A], [0])
 @example([], [A], [A, A, A, ("fold", 0), A, A], [0])
 @example([A, ("undo", 0)], [("redo", 0)], [("redo", 0)], [])
@@ -201,7 +201,7 @@ _GONE_AND_MOVED = (
 """Both compact the record of a deletion: one drops its line, the other moves it to another file."""
 
 
-@settings(max_examples=times(6))
+@settings(max_examples=examples(6))
 @example(*_GONE_AND_MOVED)
 @given(_ended, _ended, _ended, _places)
 def test_no_edit_is_lost_of_histories_that_were_ended(
@@ -241,7 +241,7 @@ _ALIKE = (
 """Two versions differ in their times alone."""
 
 
-@settings(max_examples=times(4))
+@settings(max_examples=examples(4))
 @example(*_ALIKE)
 @given(_any, _any, _any, _steps([*_WRITES, "fold", "rewrite"]), _places)
 def test_a_copy_goes_on_while_another_merges_it(

@@ -18,7 +18,7 @@ from dgent.errors import DgentError
 from tests.jsonl.stores import opened
 from tests.jsonl.test_merge import _copy, _merge
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 NAMES = ["a", "b", "c"]
 _names = st.sampled_from(NAMES)
@@ -128,7 +128,7 @@ async def _run(first: list[Any], left: list[Any], right: list[Any]) -> None:
                 assert {*side[0][name][1]} <= {*merged[0][name][1]}
 
 
-@settings(max_examples=times(8))
+@settings(max_examples=examples(8))
 @given(_steps, _steps, _steps)
 def test_rules_hold_in_what_is_merged(first: list[Any], left: list[Any], right: list[Any]) -> None:
     asyncio.run(_run(first, left, right))

@@ -18,7 +18,7 @@ from dgent.testing.contract import STORED
 from tests.contract import program
 from tests.contract.test_differential import Step, reads, writes
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 
 async def _holdings(backend: Backend) -> Any:
@@ -65,7 +65,7 @@ async def _run(steps: list[Step]) -> None:
         await backend.close()
 
 
-@settings(max_examples=times(30))
+@settings(max_examples=examples(30))
 @given(st.lists(st.one_of(writes, writes, reads), min_size=8, max_size=30))
 def test_a_cache_made_anew_says_the_same(steps: list[Step]) -> None:
     asyncio.run(_run(steps))

@@ -20,7 +20,7 @@ from dgent.testing.contract import STORED, delete, put, typed_record
 from tests.jsonl.stores import odd, opened, without_cache
 
 ROOT = Path(__file__).parents[2]
-EVERY = int(os.environ.get("DGENT_STEPS", "7"))  # one of so many steps; 1 for all of them
+EVERY = int(os.environ.get("DGENT_STEPS", "11"))  # one of so many steps; 1 for all of them
 SECRET = b"the-secret-word-3141592653"
 
 

@@ -42,7 +42,7 @@ from dgent.model.contract.scalar import KINDS
 from dgent.model.lens import field
 from dgent.model.ref import Ref
 from dgent.model.schema import Schema
-from tests.soak import times
+from tests.soak import examples
 
 T = TypeVar("T")
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -224,7 +224,7 @@ PARTS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-@settings(max_examples=times(200))
+@settings(max_examples=examples(200))
 @given(
     st.fixed_dictionaries({}, optional={name: st.sampled_from(found) for name, found in PARTS.items()}),
     st.booleans(),

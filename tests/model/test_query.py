@@ -27,7 +27,7 @@ from dgent.model.datum import Datum
 from dgent.model.path import MISSING, parse, read, text
 from dgent.model.query import Query
 from dgent.model.where import All, Condition, Either, Negated
-from tests.soak import times
+from tests.soak import examples
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -556,7 +556,7 @@ def naive(where: Any, data: Any) -> bool:
     return True
 
 
-@settings(max_examples=times(200))
+@settings(max_examples=examples(200))
 @given(wheres, st.lists(datas, min_size=1, max_size=10))
 def test_matches_agrees_with_the_naive_evaluator(where: Any, records: list[dict[str, Any]]) -> None:
     query = Query(where=where)

@@ -23,7 +23,7 @@ from dgent.errors import DecodeFailed, InputError, SchemaError
 from dgent.model.contract.compile import CompiledContract, describe
 from dgent.model.contract.node import RecordNode, reach
 from dgent.model.ref import Ref
-from tests.soak import times
+from tests.soak import examples
 
 T = TypeVar("T")
 Name = NewType("Name", str)
@@ -259,7 +259,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_the_quick_and_the_careful_reader_agree(draw: st.DataObject) -> None:
     shape = CompiledContract(Everything)
@@ -279,7 +279,7 @@ def test_the_quick_and_the_careful_reader_agree(draw: st.DataObject) -> None:
         assert not errors and careful == quick
 
 
-@settings(max_examples=times(100), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.builds(Tree, st.text(), st.none() | st.datetimes(timezones=st.just(UTC))), st.text(max_size=3))
 def test_any_text_and_time_comes_back(tree: Tree, name: str) -> None:
     value = Tree(name, left=tree, rest=(tree, tree))

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 import dgent
 from dgent.errors import Busy, Closed, Unavailable
+from tests.postgres.lease import ask_server
 from tests.postgres.load import LATE_S, Load, set_timeout
 from tests.postgres.server import Server, with_universe
 
@@ -124,3 +126,26 @@ async def test_the_server_has_no_room(make_server: Callable[..., Server]) -> Non
     finally:
         for u in universes:
             await u.close()
+
+
+async def test_types_are_asked_for_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the universe was dropped and made anew, when its types are others."""
+    asked: list[int] = []
+    ask = asyncpg.Connection._introspect_types
+
+    async def count(connection: Any, typeoids: Any, timeout: float | None) -> Any:
+        asked.append(len(typeoids))
+        return await ask(connection, typeoids, timeout)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", count)
+    own = with_universe(url.partition("?")[0], "types_once")
+    for turn in range(2):
+        for number in range(3):
+            if number == 1:
+                asked.clear()
+            async with dgent.open(own) as u:
+                await u.put(dgent.Datum(id=f"x{number}", data={"n": number}))
+                found = await u.query(dgent.Query(limit=None))
+                assert sorted(each.id for each in found) == [f"x{each}" for each in range(number + 1)], turn
+        assert not asked
+        ask_server("DROP SCHEMA types_once CASCADE")

@@ -115,7 +115,7 @@ async def test_killed_at_each_write(
     count = kill(nursery, url, 0, embed)
     assert isinstance(count, int) and count > 60
     await check(url, records, True, embed)
-    for at in some(range(1, count + 1), 6):
+    for at in some(range(1, count + 1), 4):
         shutil.rmtree(copy)
         shutil.copytree(origin, copy)
         killed = isinstance(kill(nursery, url, at, embed), str)
@@ -131,7 +131,7 @@ async def test_killed_again_and_again(
     embed = work == "embed"
     records = await prepare(shared_url, work, monkeypatch)
     choose = random.Random(7)
-    for _ in range(times(5)):
+    for _ in range(times(3)):
         kill(nursery, shared_url, choose.randrange(1, 60), embed)
         await check(shared_url, records, False, embed)
     await check(shared_url, records, True, embed)

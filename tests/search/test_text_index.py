@@ -81,7 +81,7 @@ def in_order(found: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 async def search(u: dgent.Universe, words: list[str]) -> list[tuple[str, float]]:
-    found = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 1000)
+    found = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 10_000)
     # Few are found in another way, and on the caller's thread.
     first = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 5)
     assert [(each.datum.id, each.score) for each in first.items] == [

@@ -25,6 +25,7 @@ from dgent.search.words import (
     fold,
     join_words,
 )
+from tests.soak import times
 
 
 def terms(text: str, **options: None) -> list[str]:
@@ -159,7 +160,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(words._READERS["english"].coded) <= 100
 
 
-MEGABYTE = 1_000_000
+MEGABYTE = times(200_000)
 HOSTILE = {
     "no spaces": "a" * (10 * MEGABYTE),
     "joined": "a-" * (5 * MEGABYTE),

@@ -18,6 +18,7 @@ from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller, Trust
 from dgent.verbs.context import Context
 from dgent.verbs.index import NOUNS
+from tests.soak import some
 from tests.verbs.cases import CASES
 
 SECRET = "zanzibar"
@@ -152,7 +153,8 @@ async def test_no_verb_tells_of_another_agent(
     newest = await u.seq()
     for verb in sorted(verbs, key=lambda verb: verb.effect != "read"):
         for caller in (Caller("mail", "eve", trust), Caller("mail", None, trust)):
-            for args in asks(verb, hidden, newest):
+            # What a friend is not told, others are not told either: they ask some of it in a short look.
+            for args in some(asks(verb, hidden, newest), 1000 if trust == "friend" else 25):
                 answer = await told(verb, u, caller, args)
                 assert not shows(verb, args, answer), (args, answer)
 

@@ -22,7 +22,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.registry import call, find
 from tests.cupboard.exchange.folders import held, values
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples, times
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "beads-187.jsonl"
 WHEN = "2025-10-27T21:48:57.733846-07:00"
@@ -133,7 +133,7 @@ IDS = st.sampled_from([f"bd-{n}" for n in range(7)])
 KINDS = st.sampled_from(["blocks", "parent-child", "related", "discovered-from", "duplicates", "supersedes"])
 
 
-@settings(max_examples=times(60))
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.sampled_from(["open", "open", "closed", "in_progress"]), min_size=7, max_size=7),
     st.lists(st.tuples(IDS, IDS, KINDS), max_size=14, unique=True),
@@ -503,7 +503,7 @@ ISSUES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=times(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ISSUES, max_size=4, unique_by=lambda row: row["id"]))
 def test_whatever_an_issue_says_comes_back(rows: list[dict[str, Any]]) -> None:
     async def main(base: Path) -> None:

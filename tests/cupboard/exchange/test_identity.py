@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.cupboard.exchange.folders import FOLDERS, TIMES, VALUES, Folder, lines, through, values, write
 from tests.scratch import find_memory
-from tests.soak import times
+from tests.soak import examples
 
 
-@settings(max_examples=times(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(FOLDERS)
 def test_whatever_a_folder_holds_it_comes_out_and_in_as_the_same(folder: Folder) -> None:
     with tempfile.TemporaryDirectory(dir=find_memory()) as base:
@@ -45,7 +45,7 @@ DEFAULTS = {"token": 0}  # not written when it is this
 NO_TIME = (None, "", "0001-01-01T00:00:00Z")
 
 
-@settings(max_examples=times(100), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(CRUMBS)
 def test_no_value_of_a_crumb_is_lost(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory(dir=find_memory()) as base:

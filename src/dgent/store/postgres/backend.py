@@ -123,6 +123,7 @@ class PostgresBackend(KernelBackend):
         except BaseException:
             await pool.close()
             raise
+        pool.types_of = self.address.place
         self._pool, self._pid = pool, os.getpid()
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time

@@ -28,25 +28,30 @@ LONGEST_PAUSE_S = 0.5
 ATTEMPTS = 3  # a silent connection is given up after this part of the time there is
 FULL_S = 0.5  # so long a server that has no room is not asked for one more connection
 OWN_TYPES = 10_000  # types of a lower number are the same on every server
+MOST_TYPES = 64  # answers about types that are kept
 LOOKS = 20  # how often within its time a connection with a limit is looked after
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows the types of lists from the connections before it.
+    """A connection that knows types from the connections before it.
 
-    Each one would ask the server for them at its first list: most of the work of a short connection.
+    Each one would ask the server for the types of its lists: most of the work of a short connection.
     """
 
-    __slots__ = ()
-    _known: ClassVar[dict[frozenset[int], Any]] = {}
+    __slots__ = ("pool",)
+    _known: ClassVar[dict[tuple[str, frozenset[int]], Any]] = {}
 
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
         wanted = frozenset(typeoids)
-        found = self._known.get(wanted)
+        place = "" if max(wanted) < OWN_TYPES else self.pool.types_of
+        if place is None:
+            return await super()._introspect_types(typeoids, timeout)
+        found = self._known.get((place, wanted))
         if found is None:
             found = await super()._introspect_types(typeoids, timeout)
-            if max(wanted) < OWN_TYPES:
-                self._known[wanted] = found
+            if len(self._known) >= MOST_TYPES:
+                self._known.clear()
+            self._known[place, wanted] = found
         return found
 
 
@@ -66,6 +71,7 @@ class Pool:
         self._making = 0
         self._waiting: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
+        self.types_of: str | None = None  # the universe, once its tables are known to be of this format
 
     @property
     def size(self) -> int:
@@ -99,7 +105,7 @@ class Pool:
         several = len(self._hosts) > 1
         # Each has its share of the time: one that is silent must not use up that of the others.
         share = self.address.timeout / ATTEMPTS / len(self._hosts)
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             dsn,
             timeout=max(0.5, share),
             server_settings=self._settings,
@@ -108,6 +114,8 @@ class Pool:
             target_session_attrs="read-write" if several and self._writes else None,
             connection_class=Connection,
         )
+        connection.pool = self
+        return connection
 
     def take_idle(self, limit: float = math.inf) -> asyncpg.Connection | None:
         """Return a free connection, if nobody waits for one.
