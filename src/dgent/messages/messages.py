@@ -38,7 +38,7 @@ from dgent.messages.record import (
     place_of_batch,
 )
 from dgent.messages.strategy import Strategy
-from dgent.messages.transfer import Imported
+from dgent.messages.transfer import ImportedMessages
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import AsOf, Op, Put
@@ -242,6 +242,17 @@ class Messages:
         head = await self._log.find_head()
         return build_message(found, is_archived(head, found.value.place, found.value.batch))
 
+    async def find_ids(self, start: str, kind: str, limit: int = 5) -> list[str]:
+        """Return the ids of messages or batches that begin so; the one that is exactly so alone."""
+        self._log.require("read")
+        exact = await self._log.universe.get(ids.check_id(start), raw=True)
+        if exact is not None and exact.schema == f"message.{kind}" and exact.data["agent"] == self.agent:
+            return [start]
+        query = Query(
+            schema=f"message.{kind}", prefix=start, where={"agent": self.agent}, limit=limit, content=False
+        )
+        return [each.id for each in await self._log.universe.query(query, raw=True)]
+
     async def page(
         self,
         limit: int = 50,
@@ -417,6 +428,6 @@ class Messages:
         """Yield the agent's batches, messages and archives as lines of JSON, as of one moment."""
         return transfer.export(self._log, as_of)
 
-    async def load(self, lines: Iterable[str]) -> Imported:
+    async def load(self, lines: Iterable[str]) -> ImportedMessages:
         """Import lines that `export` wrote, all or none where one is wrong; what is there is left out."""
         return await transfer.load(self._log, lines)
