@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.messages import erase, transfer
 from dgent.messages.batch import Batch, make_put, read_state
-from dgent.messages.compress import Compressed, Score, Summarise, compress, restore
+from dgent.messages.compress import Compressed, compress, restore
 from dgent.messages.history import History, Summary, build_summary, list_summaries, read_history
 from dgent.messages.log import Log, ended_error, is_archived
 from dgent.messages.message import BatchInfo, Entry, Message, build_added, build_batch, build_message
@@ -407,8 +407,8 @@ class Messages:
         *,
         messages: int | None = None,
         tokens: int | None = None,
-        summarise: Summarise | None = None,
-        score: Score | None = None,
+        summarise: Callable[[Sequence[str]], Awaitable[str]] | None = None,
+        score: Callable[[Sequence[str]], Awaitable[float]] | None = None,
     ) -> Compressed:
         """Archive older batches as a strategy says, if there are more messages or tokens than given.
 
