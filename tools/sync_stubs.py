@@ -48,6 +48,11 @@ STUBS = {
         "blocks/access/agents.py": ("Roster", "Groups"),
         "blocks/library.py": ("Library",),
     },
+    ROOT / "sync" / "messages.pyi": {
+        "messages/batch.py": ("Batch",),
+        "messages/queue.py": ("Delivery", "Inbox"),
+        "messages/messages.py": ("Messages",),
+    },
     ROOT / "sync" / "storage.pyi": {
         "universe/relational.py": ("RelationalTransaction", "RelationalStore"),
         "universe/storage.py": ("VectorStore", "StorageProvider"),
@@ -58,6 +63,7 @@ STUBS = {
 OTHERS = {
     "Library": "from dgent.sync.blocks import Library",
     "Universe": "from dgent.sync import Universe",
+    "Transaction": "from dgent.sync import Transaction",
     "StorageProvider": "from dgent.sync.storage import StorageProvider",
     "Stream": "from dgent.sync.stream import Stream",
     "AbstractContextManager": "from contextlib import AbstractContextManager",
@@ -70,6 +76,7 @@ ATTRIBUTES = {
     "Vectors.name": "str",
     "Vectors.spec": "VectorSpec",
     "Library.trust": "str",
+    "Delivery.message": "Incoming",
 }
 DUNDERS = {
     "__init__": "__init__",

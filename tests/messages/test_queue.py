@@ -78,7 +78,7 @@ async def test_a_message_that_keeps_failing_is_dead(messages: Messages) -> None:
     assert await inbox.take() is None
     (dead,) = await inbox.list("dead")
     assert (dead.id, dead.attempts, dead.error) == (id, 2, "second")
-    await inbox.retry(id)
+    assert (await inbox.release(id)).attempts == 0
     await taken(inbox, lease_s=0.001)
     await asyncio.sleep(0.002)
     await taken(inbox, lease_s=0.001)
@@ -115,8 +115,8 @@ async def test_two_agents_do_not_answer_each_other_without_end(messages: Message
         *(each.send(to, "again") for each, to in ((scout, "ann"), (ann, "scout"))), return_exceptions=True
     )
     assert sum(isinstance(each, TooSoon) for each in done) == 1
-    with pytest.raises(Conflict, match="not dead"):
-        await Inbox(u, "bob").retry((await Inbox(u, "bob").list())[0].id)
+    with pytest.raises(Conflict, match="waits already"):
+        await Inbox(u, "bob").release((await Inbox(u, "bob").list())[0].id)
 
 
 async def test_what_a_message_led_to_is_forgotten_with_it(messages: Messages) -> None:

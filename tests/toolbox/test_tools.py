@@ -14,7 +14,7 @@ import pytest
 import dgent
 from dgent.blocks import Library
 from dgent.doors.tools.answer import MOST_ANSWER, AnswerPart, report
-from dgent.doors.tools.catalog import GROUPS, ROOMS
+from dgent.doors.tools.catalog import GROUPS, ROOMS, USUAL
 from dgent.doors.tools.tool import tool_of
 from dgent.doors.tools.toolbox import ToolCall, translate
 from dgent.errors import InputError
@@ -182,7 +182,8 @@ async def test_rooms_choose_the_tools() -> None:
             return [each["name"] for each in Toolbox(source, **rooms).schemas()]
 
         assert names(library) == blocks
-        assert names(u) == names(library, rooms=ROOMS) == [*blocks, "work", "data"]
+        assert names(u) == names(library, rooms=USUAL) == [*blocks, "work", "data"]
+        assert names(library, rooms=ROOMS) == [*blocks, "work", "data", "messages"]
         assert names(u, rooms=("data",)) == ["data"]
         assert Toolbox(u).library.agent == "scout" and Toolbox(library).library is library
         with pytest.raises(InputError, match="did you mean cupboard"):
@@ -197,7 +198,7 @@ async def test_a_tool_is_a_function_too() -> None:
     async with dgent.open("memory:", author="scout") as u:
         box = Toolbox(u)
         functions = box.functions()
-        assert list(functions) == [name for name, group in GROUPS.items() if group.room in ROOMS]
+        assert list(functions) == [name for name, group in GROUPS.items() if group.room in USUAL]
         for schema, (name, function) in zip(box.schemas(), functions.items(), strict=True):
             assert inspect.iscoroutinefunction(function) and function.__name__ == name
             signature = inspect.signature(function)

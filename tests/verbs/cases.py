@@ -18,6 +18,7 @@ from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
+from tests.verbs.message_cases import MESSAGE_CASES, fill_messages
 from tests.verbs.table_cases import TABLE_CASES, fill_tables
 
 TOKEN_ID = "abcdefghijkl"
@@ -256,6 +257,7 @@ CASES: dict[str, list[Case]] = {
     **CUPBOARD_CASES,
     **BLOCK_CASES,
     **MEMBRANE_CASES,
+    **MESSAGE_CASES,
     **TABLE_CASES,
 }
 
@@ -321,6 +323,7 @@ async def fill(path: Path) -> None:
         await fill_tokens(u)
         await fill_telemetry(u)
         await fill_membrane(u)
+        await fill_messages(u)
         await open_blobs(u).put("pic.png", b"pixels", "image/png")
         await fill_cupboard(u)
         await fill_blocks(u)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dgent.messages.part import Part
     from dgent.messages.queue import Delivery, Inbox, Incoming
     from dgent.messages.strategy import Importance, RecursiveSummary, TimeDecay, Truncate
-    from dgent.messages.transfer import Imported
+    from dgent.messages.transfer import ImportedMessages
 
 _HOME = {
     "Batch": "dgent.messages.batch",
@@ -26,7 +26,7 @@ _HOME = {
     "Entry": "dgent.messages.message",
     "History": "dgent.messages.history",
     "Importance": "dgent.messages.strategy",
-    "Imported": "dgent.messages.transfer",
+    "ImportedMessages": "dgent.messages.transfer",
     "Inbox": "dgent.messages.queue",
     "Incoming": "dgent.messages.queue",
     "LeaseLost": "dgent.messages.errors",
@@ -51,7 +51,7 @@ __all__ = [
     "Entry",
     "History",
     "Importance",
-    "Imported",
+    "ImportedMessages",
     "Inbox",
     "Incoming",
     "LeaseLost",

@@ -57,7 +57,7 @@ class Log:
         self.universe.register(*SCHEMAS)
         universe.rooms.add(ROOM)
         self.start = place_of_agent(agent)
-        self._floor = -1  # the number of the newest batch when this was first asked
+        self._floor: int | None = None  # the number of the newest batch when this was first asked
 
     def require(self, effect: str) -> None:
         """Raise Denied when the trust of this handle does not cover an effect."""
@@ -139,9 +139,9 @@ class Log:
         They are the same but where records came from a store with more commits.
         """
         seq = await self.universe.seq()
-        if self._floor < 0:
+        if self._floor is None:
             newest = await self.find_batches(limit=1)
-            self._floor = order_of(newest[0].value.place) if newest else 0
+            self._floor = order_of(newest[0].value.place) if newest else -1
         if seq > self._floor:
             return seq, seq
         self._floor += 1

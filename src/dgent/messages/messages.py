@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.messages import erase, transfer
 from dgent.messages.batch import Batch, make_put, read_state
-from dgent.messages.compress import Compressed, Score, Summarise, compress, restore
+from dgent.messages.compress import Compressed, compress, restore
 from dgent.messages.history import History, Summary, build_summary, list_summaries, read_history
 from dgent.messages.log import Log, ended_error, is_archived
 from dgent.messages.message import BatchInfo, Entry, Message, build_added, build_batch, build_message
@@ -38,7 +38,7 @@ from dgent.messages.record import (
     place_of_batch,
 )
 from dgent.messages.strategy import Strategy
-from dgent.messages.transfer import Imported
+from dgent.messages.transfer import ImportedMessages
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import AsOf, Op, Put
@@ -242,6 +242,17 @@ class Messages:
         head = await self._log.find_head()
         return build_message(found, is_archived(head, found.value.place, found.value.batch))
 
+    async def find_ids(self, start: str, kind: str, limit: int = 5) -> list[str]:
+        """Return the ids of messages or batches that begin so; the one that is exactly so alone."""
+        self._log.require("read")
+        exact = await self._log.universe.get(ids.check_id(start), raw=True)
+        if exact is not None and exact.schema == f"message.{kind}" and exact.data["agent"] == self.agent:
+            return [start]
+        query = Query(
+            schema=f"message.{kind}", prefix=start, where={"agent": self.agent}, limit=limit, content=False
+        )
+        return [each.id for each in await self._log.universe.query(query, raw=True)]
+
     async def page(
         self,
         limit: int = 50,
@@ -396,8 +407,8 @@ class Messages:
         *,
         messages: int | None = None,
         tokens: int | None = None,
-        summarise: Summarise | None = None,
-        score: Score | None = None,
+        summarise: Callable[[Sequence[str]], Awaitable[str]] | None = None,
+        score: Callable[[Sequence[str]], Awaitable[float]] | None = None,
     ) -> Compressed:
         """Archive older batches as a strategy says, if there are more messages or tokens than given.
 
@@ -417,6 +428,6 @@ class Messages:
         """Yield the agent's batches, messages and archives as lines of JSON, as of one moment."""
         return transfer.export(self._log, as_of)
 
-    async def load(self, lines: Iterable[str]) -> Imported:
+    async def load(self, lines: Iterable[str]) -> ImportedMessages:
         """Import lines that `export` wrote, all or none where one is wrong; what is there is left out."""
         return await transfer.load(self._log, lines)

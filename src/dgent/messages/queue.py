@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dgent import clock, codec, ids
-from dgent.errors import Conflict, InputError, VersionConflict
+from dgent.errors import Conflict, InputError, NotFound, VersionConflict
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost, TooSoon
 from dgent.messages.log import Log
@@ -286,20 +286,32 @@ class Inbox:
         found.sort(key=lambda each: (order.index(each.state), -each.priority))
         return found[:limit]
 
-    async def retry(self, id: str) -> None:
-        """Put a dead message back into the queue."""
+    async def get_sent(self, id: str) -> Incoming:
+        """Return a message that this agent sent and nobody has handled; raises NotFound."""
+        found = await self._log.universe.get(ids.check_id(id))
+        mine = isinstance(found, Crystal) and found.schema_name == INCOMING.name
+        if not mine or found.value.sender != self._log.agent:
+            raise NotFound(f"no message {id!r} of {self._log.agent} waits", hint="it was handled", id=id)
+        return build_incoming(found)
+
+    async def release(self, id: str, error: str = "", *, delay_s: float = 0.0) -> Incoming:
+        """Put a taken or dead message back into the queue; a dead one has all its attempts again."""
         self._log.require("write")
         found = await self._log.get(INCOMING, id)
-        if found.value.state != "dead":
-            raise Conflict(f"the message {id!r} is {found.value.state}, not dead", id=id)
-        made = _return(replace(found.value, attempts=0), "", 0)
-        await self._log.commit([self._log.put(INCOMING, id, made, found.rev, found.created_at)])
+        value: IncomingRecord = found.value
+        if value.state == "waiting":
+            raise Conflict(f"the message {id!r} waits already", id=id)
+        made = _return(replace(value, attempts=0) if value.state == "dead" else value, error, delay_s)
+        put = self._log.put(INCOMING, id, made, found.rev, found.created_at)
+        await self._log.commit([put, Delete(lease_id(id), None)])
+        return build_incoming(Crystal.from_datum(put.datum, INCOMING))
 
-    async def drop(self, id: str) -> None:
+    async def drop(self, id: str) -> Incoming:
         """Take a message out of the queue, whatever its state."""
         self._log.require("write")
         found = await self._log.get(INCOMING, id)
         await self._log.commit([Delete(id, found.rev), Delete(lease_id(id), None)])
+        return build_incoming(found)
 
 
 def lease_id(id: str) -> str:

@@ -24,6 +24,8 @@ MESSAGE, BATCH, SUMMARY = "message.message", "message.batch", "message.summary"
 class MessageRoom(Room):
     """Answers for messages, batches and archives."""
 
+    kinds = ("message", "batch")
+
     @property
     def schemas(self) -> tuple[Schema[Any], ...]:
         """The schemas of the room's records."""
@@ -105,7 +107,8 @@ def _describe(change: Change, item: Item) -> Action | None:
     if item.schema == SUMMARY:
         made = item.op == "put" and data.get("chain") is not None
         what, text = ("archive", "archived") if made else ("restore", "restored")
-        text = f"{text} {data.get('count', '')} messages of {owner}"
+        count = data.get("count")
+        text = f"{text} {'1 message' if count == 1 else f'{count} messages'} of {owner}"
         return Action("summary", str(item.id), change.author, what, name, owner, text=text)
     if item.schema != MESSAGE or (item.op == "put" and item.rev == 1):
         return None

@@ -26,7 +26,7 @@ IN_MEMORY = 8_000_000  # bytes of checked lines; more are kept in a file
 _KINDS = {each.name.partition(".")[2]: each for each in (BATCH, MESSAGE, SUMMARY)}
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportedMessages(msgspec.Struct, frozen=True):
     """How many records an import added, and how many were there already."""
 
     added: int
@@ -72,7 +72,7 @@ def _write(line: _Line) -> str:
     return codec.encode(given).decode()
 
 
-async def load(log: Log, lines: Iterable[str]) -> Imported:
+async def load(log: Log, lines: Iterable[str]) -> ImportedMessages:
     """Import lines; nothing is stored before all of them are checked."""
     log.require("write")
     added = known = 0
@@ -105,7 +105,7 @@ async def load(log: Log, lines: Iterable[str]) -> Imported:
                     added, known = await _store(log, batch, store, added, known)
                     batch = []
             added, known = await _store(log, batch, store, added, known)
-    return Imported(added, known)
+    return ImportedMessages(added, known)
 
 
 async def _store(log: Log, batch: list[_Line], store: bool, added: int, known: int) -> tuple[int, int]:

@@ -16,8 +16,8 @@ __all__ = ["Toolbox"]
 class Toolbox:
     """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
 
-    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
-    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. `tools` names single ones instead. Every call is
+    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has those of
+    `("blocks", "cupboard", "data")`, and with `rooms` also `"messages"`. `tools` names single ones. A call is
     checked against the trust of the library, or of the principal that the universe acts for. An answer is
     `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
     """

@@ -263,6 +263,8 @@ def _as_async(function: Function) -> Function:
 def _blocking(function: Function) -> Function:
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
         home = self._home
+        if "tx" in kwargs:
+            kwargs["tx"] = _unwrap(kwargs["tx"])
         return wrap(home.begin().run(function, self._source, *args, **kwargs), home, self)
 
     return method

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-RoomName = Literal["blocks", "cupboard", "data", "everyday"]
-ROOMS: tuple[RoomName, ...] = ("blocks", "cupboard", "data")
+RoomName = Literal["blocks", "cupboard", "data", "messages", "everyday"]
+ROOMS: tuple[RoomName, ...] = ("blocks", "cupboard", "data", "messages")
+USUAL = ROOMS[:3]
+"""The rooms of a toolbox that is asked for none."""
 
 
 class VerbUse(NamedTuple):
@@ -253,6 +255,42 @@ GROUPS: dict[str, ToolGroup] = {
             )
         },
     ),
+    "messages": ToolGroup(
+        "messages",
+        "What was said to you and by you. list: the newest; get; search: by words, archived ones too; "
+        "send: to another agent's queue; queue: what waits for you; batches: requests with their answers; "
+        "compress: archive old ones, with your summary; summaries; restore: take that back.",
+        {
+            **_hide(("as_of",), "message", "list get search batches"),
+            **_same("message", "send queue"),
+            "compress": VerbUse(
+                "message.compress", {"strategy": "recursive_summary"}, ("hours", "important", "tokens")
+            ),
+            **_same("message", "summaries restore"),
+        },
+        says={
+            "id": "its id, or last; restore: an archive",
+            "batch": "list: only of this batch",
+            "role": "list: only of this role",
+            "limit": "at most so many",
+            "cursor": "list: go on from here",
+            "query": "search: words",
+            "open": "batches: only open ones",
+            "to": "send: the agent",
+            "text": "send: what you say",
+            "type": "send: what it is",
+            "trust": "send: how far its origin is trusted",
+            "origin": "send: where it comes from",
+            "priority": "send: 0 to 9",
+            "key": "send: the same key sends once",
+            "state": "queue: only these",
+            "strategy": "compress: what to archive",
+            "keep": "compress: so many of the newest stay",
+            "messages": "compress: only if there are more",
+            "summary": "compress: what stands for the archived",
+            "offset": "go on from here in a long answer",
+        },
+    ),
     "work_ready": ToolGroup(
         "everyday",
         "List the work items that can be taken now, the next first.",
@@ -297,5 +335,6 @@ SETS: dict[str, tuple[str, ...]] = {
     "work": ("work",),
     "data": ("data",),
     "search": ("find",),
+    "messages": ("messages",),
 }
 """Tools by what they are for; `everyday` has the most used of all others."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from dgent.blocks import Library
 from dgent.doors.tools.answer import Answer, refuse, report
-from dgent.doors.tools.catalog import GROUPS, ROOMS
+from dgent.doors.tools.catalog import GROUPS, ROOMS, USUAL
 from dgent.doors.tools.tool import Parameter, Tool, ToolField, describe, suggest, tool_of
 from dgent.errors import DgentError, InputError
 from dgent.universe.gate import Gate
@@ -78,8 +78,8 @@ _TYPES: dict[str, Any] = {
 class Toolbox:
     """The tools of one agent for a model: `Toolbox(Library(u, agent="scout", trust="friend"))`.
 
-    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has all of
-    them: `Toolbox(u, rooms=("blocks", "cupboard", "data"))`. `tools` names single ones instead. Every call is
+    A library has the tools of blocks, and those of other `rooms` when they are named; a universe has those of
+    `("blocks", "cupboard", "data")`, and with `rooms` also `"messages"`. `tools` names single ones. A call is
     checked against the trust of the library, or of the principal that the universe acts for. An answer is
     `{"ok": bool, "message": str, "data": ...}`. What a model gets wrong is an answer too, no exception.
     """
@@ -94,7 +94,7 @@ class Toolbox:
         library = source if isinstance(source, Library) else _library_of(source)
         self.library: Library = library
         if tools is None:
-            wanted = tuple(rooms) if rooms is not None else ROOMS[:1] if library is source else ROOMS
+            wanted = tuple(rooms) if rooms is not None else USUAL[:1] if library is source else USUAL
             _check_known("room", wanted, ROOMS)
             self.names = tuple(name for name, group in GROUPS.items() if group.room in wanted)
         else:
