@@ -216,7 +216,8 @@ class SQLiteRelational(IRelationalStore):
         if not statement.writes:
             try:
                 found = await self.read(lambda reader: reader.fetch(statement, given, first))
-                keep(self._reads, query, (statement, ()))
+                if statement.first != "pragma":
+                    keep(self._reads, query, (statement, ()))
                 return found
             except Denied:
                 if not self.learn(statement):
