@@ -8,6 +8,7 @@ from dgent.errors import Unsupported
 from dgent.system.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from dgent.tables.adapter import TableAdapter
     from dgent.tables.brain import Brain
     from dgent.tables.gardener import Gardener
     from dgent.tables.halves import find_halves, repair
@@ -26,6 +27,7 @@ _HOME = {
     "Brain": "dgent.tables.brain",
     "Gardener": "dgent.tables.gardener",
     "Place": "dgent.tables.place",
+    "TableAdapter": "dgent.tables.adapter",
     "Town": "dgent.tables.town",
     "connect": "dgent.tables.place",
     "ensure_migrations": "dgent.tables.migrate",
@@ -42,6 +44,7 @@ __all__ = [
     "Brain",
     "Gardener",
     "Place",
+    "TableAdapter",
     "Town",
     "connect",
     "ensure_migrations",
