@@ -39,6 +39,7 @@ class Client:
 
     def __init__(self, server: Server, token: str | None = None, prefix: str = "") -> None:
         self.server, self.token, self.prefix = server, token, prefix
+        self.received = b""  # of all answers, as far as they came
 
     async def send(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -69,10 +70,17 @@ class Client:
 
         async def send(message: Any) -> None:
             got.append(message)
+            self.received += message.get("body", b"")
 
         await self.server(scope, receive, send)
         head = {name.decode(): value.decode() for name, value in got[0]["headers"]}
         return Answer(got[0]["status"], head, b"".join(each.get("body", b"") for each in got[1:]))
+
+    async def hear(self, text: bytes) -> None:
+        """Wait until an answer has this text."""
+        async with asyncio.timeout(60):
+            while text not in self.received:
+                await asyncio.sleep(0.005)
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.send("GET", path, headers=_named(headers))
