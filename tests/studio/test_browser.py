@@ -15,7 +15,7 @@ from dgent.blocks import Block, Library
 from dgent.cupboard import Cupboard
 from dgent.store.port.telemetry import TelemetryEvent
 from dgent.store.registry import telemetry_for
-from tests.soak import first, times
+from tests.soak import first
 from tests.studio.browser import Watched
 from tests.studio.conftest import Shown
 from tests.studio.served import dgent as command
@@ -24,7 +24,7 @@ from tests.studio.served import run, start, studio
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-ROWS = times(20_000)  # of a table that is looked at page by page
+ROWS = 100_000  # of a table that is looked at page by page
 
 PAGES = {
     "overview": "Commits of the last",
