@@ -22,7 +22,7 @@ from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_in
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.engine.search import MANY_WAITING
-from dgent.store.engine.text import COUNTS, NO_INDEX, TextIndex, find_searched
+from dgent.store.engine.text import COUNTS_RANGE, NO_INDEX, TextIndex, find_searched
 from dgent.store.engine.text_cache import PageCache, Version, version_of
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.read import Catalogs, Fetch, PostgresReading
@@ -33,7 +33,6 @@ _Pages = list[tuple[bytes, int, bytes]]
 _CLOCK, _PAGE, _WAITING, _DOC, _INDEX = range(5)  # the kinds of rows of the first statement
 _MOST_KEPT = 2 * MANY_WAITING
 _TRUSTED_S = 10.0  # so long a moment is taken for the present one if its seq is; a repair changes none
-_COUNTS = COUNTS, COUNTS + b"\0"
 
 
 class Moment(NamedTuple):
@@ -164,16 +163,16 @@ class SearchReading(PostgresReading):
     def _use(self, moment: Moment, wanted: Wanted, states: Mapping[int, SchemaState]) -> None:
         """Take the moment of the last search for the present one, and read what it lacks."""
         self.seq, self._at, self._waiting, self._docs = moment.seq, moment.at, moment.waiting, moment.docs
-        self._pages = {(index, *_COUNTS): moment.counts[index] for index in states}
+        self._pages = {(index, *COUNTS_RANGE): moment.counts[index] for index in states}
         self._is_checked = False
-        words = [each for each in _ranges(wanted) if each != _COUNTS]
+        words = [each for each in _ranges(wanted) if each != COUNTS_RANGE]
         ranges: list[Range] = []
         for index, state in states.items():
             version = version_of(TextIndex(self, state, index).stats())
             ranges += [(index, *each) for each in words if not self._has(index, version, each)]
         if not ranges:
             return
-        counts = [(index, *_COUNTS) for index in states]
+        counts = [(index, *COUNTS_RANGE) for index in states]
         found = self._read_ranges(counts + ranges)
         if any(found[each] != self._pages[each] for each in counts):
             raise _Outdated
@@ -233,7 +232,7 @@ class SearchReading(PostgresReading):
                 if version != self.catalog.version:
                     raise _NotQuick
         self._no_index, self._waiting, self._docs = set(missing), waiting, docs
-        counts = {index: self._pages[index, *_COUNTS] for index in indexes}
+        counts = {index: self._pages[index, *COUNTS_RANGE] for index in indexes}
         now = time.monotonic()
         self._recent.keep(Moment(now, self.seq, self._at, self.catalog.version, counts, waiting, docs))
 
@@ -333,7 +332,7 @@ class SearchReading(PostgresReading):
 
 def _ranges(wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
     """Yield the words, from one to another, whose pages a search reads; the counts are a word, too."""
-    yield _COUNTS
+    yield COUNTS_RANGE
     stems = {stem for prefix in wanted.prefixes for stem in prefix.stems if not stem.startswith(prefix.text)}
     for word in dict.fromkeys((*wanted.words, *sorted(stems))):
         yield word.encode(), word.encode() + b"\0"
