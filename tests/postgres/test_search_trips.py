@@ -85,6 +85,18 @@ async def test_rooms_take_no_round_trip_of_their_own(url: str, trips: list[str])
         assert len(await u.search("sea")) == 1, "its text is brought up to date first"
 
 
+async def test_a_query_of_a_schema_that_nobody_used_takes_one_round_trip(url: str, trips: list[str]) -> None:
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        await u.put(Datum("x", data={}))
+        await u.search("lake")
+        trips.clear()
+        assert await u.query(schema="note", raw=True) == []
+        assert len(trips) == 1
+        other.register(NOTE)
+        await other.put(note("n", random.Random(1)))
+        assert [each.id for each in await u.query(schema="note", raw=True)] == ["n"]
+
+
 async def test_it_finds_what_a_transaction_finds(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
     choose = random.Random(2)

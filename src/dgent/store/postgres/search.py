@@ -301,7 +301,7 @@ class SearchReading(PostgresReading):
     def _find_neighbours(
         self, scans: Sequence[IndexScan], descending: bool, limit: int
     ) -> list[list[Position]]:
-        """Return positions in the index of a thread; a later statement says whether they are of the moment."""
+        """Return positions in the index of a thread; a later statement says whether all is of one moment."""
         found: list[list[Position]] = [[] for _ in scans]
         columns = zip(*((scan.index_number, *scan.low, *scan.high) for scan in scans), strict=True)
         if scans:
