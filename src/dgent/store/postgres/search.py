@@ -138,7 +138,7 @@ class SearchReading(PostgresReading):
         self._is_checked = True  # false until a statement has said that the moment is still the same
         self._walking = ""  # the statement of walks, if there were any
         self._is_loose = False  # something was read that does not say of which moment it is
-        self._rows: dict[int, Row] = {}  # that were read with their contents
+        self._whole_rows: dict[int, Row] = {}  # that were read with their contents
         self._no_index: set[IndexName] = set()
         self._pages: dict[Range, _Pages] = {}
         self._waiting: Mapping[int, list[Position]] = {}
@@ -321,8 +321,8 @@ class SearchReading(PostgresReading):
             for key, _, record_key in positions:
                 revs[record_key] = max(revs.get(record_key, 0), int.from_bytes(key[:8], "big"))
         kept = self._recent.by_key
-        if all(key in self._rows for key in record_keys):
-            return [self._rows[key] for key in record_keys]
+        if all(key in self._whole_rows for key in record_keys):
+            return [self._whole_rows[key] for key in record_keys]
         # A version that waits is the newest one: whoever replaces it notes that.
         found = {key: kept[key] for key in record_keys if key in kept and kept[key].rev == revs.get(key)}
         missing = [key for key in record_keys if key not in found]
@@ -344,7 +344,7 @@ class SearchReading(PostgresReading):
         if records and records[0][0] == self.seq:
             self._is_loose = False
         if content:
-            self._rows.update((row.record_key, row) for row in rows)
+            self._whole_rows.update((row.record_key, row) for row in rows)
         return rows
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:

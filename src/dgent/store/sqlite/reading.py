@@ -121,7 +121,7 @@ class SQLiteReading(VectorReads):
         self._looked = False  # whether the tail in memory is that of the moment that is read
         self._is_reading = False  # whether all reads are of one moment
         self._version: int | None = None  # of that moment, once it is known
-        self._counts: dict[int, tuple[int, list[Any]]] = {}  # of text indexes, each with its version
+        self._index_counts: dict[int, tuple[int, list[Any]]] = {}  # of text indexes, each with its version
 
     @property
     def generation(self) -> int:
@@ -543,11 +543,14 @@ class SQLiteReading(VectorReads):
     ) -> Iterable[tuple[bytes, int, bytes]]:
         version = self._version
         if (low, high) != COUNTS_RANGE or version is None:
-            return self._all(_PAGES, index, low, high, -1 if limit is None else limit)
+            found: list[tuple[bytes, int, bytes]] = self._all(
+                _PAGES, index, low, high, -1 if limit is None else limit
+            )
+            return found
         # Beside the counts stand runs, and SQLite reads all of a run to compare its name with theirs.
-        known = self._counts.get(index)
+        known = self._index_counts.get(index)
         if known is None or known[0] != version:
-            known = self._counts[index] = version, self._all(_PAGES, index, low, high, 1)
+            known = self._index_counts[index] = version, self._all(_PAGES, index, low, high, 1)
         return known[1]
 
     def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
