@@ -195,3 +195,20 @@ async def test_a_hundred_searches_at_once() -> None:
                 assert [hit.id for hit in hits] == [hit.id for hit in again]
             else:
                 assert "have not returned yet" in hits.note
+
+
+async def test_an_embedder_that_answers_again_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgent.universe.embedding.QUERY_S", 1.2)
+    embedder = Watched()
+    async with dgent.open("memory:", embedder=embedder) as u:
+        u.register(Schema("note", text=("body",), embed=("body",)))
+        await u.remember({"body": "a red barn"}, schema="note", id="barn")
+        await u.embedded()
+        embedder.go.clear()  # it hangs
+        assert (await u.search("barn")).legs == ("text",)
+        embedder.go.set()
+        assert "a moment ago" in (await u.search("barn")).note
+        await u.remember({"body": "a blue barn"}, schema="note", id="other")
+        await u.embedded()
+        assert (await u.embedding()).failing == ""
+        assert (await u.search("barn")).legs == ("text", "meaning")

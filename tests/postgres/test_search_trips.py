@@ -85,6 +85,18 @@ async def test_rooms_take_no_round_trip_of_their_own(url: str, trips: list[str])
         assert len(await u.search("sea")) == 1, "its text is brought up to date first"
 
 
+async def test_a_query_of_a_schema_that_nobody_used_takes_one_round_trip(url: str, trips: list[str]) -> None:
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        await u.put(Datum("x", data={}))
+        await u.search("lake")
+        trips.clear()
+        assert await u.query(schema="note", raw=True) == []
+        assert len(trips) == 1
+        other.register(NOTE)
+        await other.put(note("n", random.Random(1)))
+        assert [each.id for each in await u.query(schema="note", raw=True)] == ["n"]
+
+
 async def test_it_finds_what_a_transaction_finds(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
     choose = random.Random(2)
@@ -190,6 +202,66 @@ async def test_a_change_after_the_last_search_is_noticed(url: str, trips: list[s
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(u.backend, "_plain", False)
             assert await found(u, "lake") == hits
+
+
+TURN = Schema("turn", text={"body": 1}, thread="session")
+
+
+def turn(number: int, choose: random.Random) -> Datum:
+    data = {"body": " ".join(choose.choices(WORDS, k=4)), "session": f"s{number % 5}"}
+    return Datum(f"t{number:03}", data=data, schema="turn", schema_version=1)
+
+
+async def test_threads_take_three_round_trips_more(url: str, trips: list[str]) -> None:
+    choose = random.Random(5)
+    async with dgent.open(url) as u:
+        u.register(TURN)
+        await u.put_many([turn(n, choose) for n in range(300)])
+        while await u.backend.fill("turn", u.contracts):
+            pass
+        await u.put(turn(400, choose))
+        for step in range(30):
+            words = " ".join(choose.choices(WORDS, k=2))
+            trips.clear()
+            hits = [(hit.id, hit.score) for hit in await u.search(words, schema="turn")]
+            assert len(trips) <= 5 or step < 2, trips
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(u.backend, "_plain", False)
+                assert hits == [(hit.id, hit.score) for hit in await u.search(words, schema="turn")]
+
+
+async def test_a_change_of_a_thread_during_a_search_is_noticed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        for each in (u, other):
+            each.register(TURN)
+        bodies = ["lake", "sea", "hill", "lake lake sea", "sea"]
+        for number, body in enumerate(bodies):
+            data = {"body": body, "session": "s"}
+            await u.put(Datum(f"t{number}", data=data, schema="turn", schema_version=1))
+        for _ in range(2):
+            before = await u.search("lake sea", schema="turn")
+        real, done = quick.SearchReading._find_neighbours, []
+
+        def change_first(self: Any, *values: Any) -> Any:
+            if not done:
+                done.append(True)
+                quick.wait(
+                    other.put(
+                        Datum(
+                            "t9", data={"body": "lake sea", "session": "s"}, schema="turn", schema_version=1
+                        )
+                    )
+                )
+            return real(self, *values)
+
+        monkeypatch.setattr(quick.SearchReading, "_find_neighbours", change_first)
+        hits = await u.search("lake sea", schema="turn")
+        assert (done, len(before), len(hits)) == ([True], 5, 6)
+        monkeypatch.setattr(u.backend, "_plain", False)
+        slow = await u.search("lake sea", schema="turn")
+        assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in slow]
 
 
 async def test_rows_are_read_by_their_keys_before_the_server_has_counted_them(url: str) -> None:

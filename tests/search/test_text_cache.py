@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import dgent
 from dgent import Datum, Schema
 from dgent.search.postings import Postings
+from dgent.store.engine.catalog import text_index
+from dgent.store.engine.text import TextIndex
 from dgent.store.engine.text_cache import PageCache
 from tests.search.test_text_index import shrink
 
@@ -70,3 +74,42 @@ async def test_an_index_that_is_built_again_is_read_again(
                 await fold(other)
             expected = [d.id for d in await u.query(schema="note", raw=True) if "lake" in d.data[field]]
             assert sorted(hit.id for hit in await u.search("lake", k=100)) == sorted(expected)
+
+
+async def test_the_counts_of_an_index_are_those_of_the_moment_that_is_read(tmp_path: Path) -> None:
+    url, note = f"sqlite:///{tmp_path}/u.db", Schema("note", text=("body",))
+    async with dgent.open(url) as u, dgent.open(url) as other:
+        for each in (u, other):
+            each.register(note)
+        await u.put_many([record(n) for n in range(40)])
+        while await u.backend.fill("note", u.contracts):
+            pass
+
+        def count(reading: Any) -> int:
+            state = reading.state("note")
+            return TextIndex(reading, state, reading.index_number(text_index(state))).stats().records
+
+        def count_twice(reading: Any) -> tuple[int, int]:
+            reading.refresh()
+            before = count(reading)
+            asyncio.run_coroutine_threadsafe(add_more(), loop).result(30)
+            return before, count(reading)
+
+        async def add_more() -> None:
+            await other.put_many([record(n) for n in range(40, 80)])
+            while await other.backend.fill("note", other.contracts):
+                pass
+
+        loop, backend = asyncio.get_running_loop(), cast(Any, u.backend)
+        assert await backend._read(count_twice) == (40, 40), "within one moment"
+
+        def count_now(reading: Any) -> int:
+            reading.refresh()
+            return count(reading)
+
+        assert {await backend._read(count_now) for _ in range(8)} == {80}
+        assert {await backend._read(count) for _ in range(8)} == {80}, "by a reader that has not refreshed"
+
+
+def record(number: int) -> Datum:
+    return Datum(f"n{number}", data={"body": f"lake {number}"}, schema="note", schema_version=1)

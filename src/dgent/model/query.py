@@ -197,6 +197,9 @@ def _check_envelope(query: Query) -> None:
                 raise refusal(field, "must be a set of texts") from None
             if checked is not tags:
                 _force(query, field, checked)
+    if query.order_by in ("-created_at", "-updated_at"):  # as other libraries write it
+        hint = f'order_by="{query.order_by[1:]}" is newest first; descending=False turns it round'
+        raise refusal("order_by", f"is {query.order_by!r}", hint)
     for field in ("since", "until", "updated_since", "updated_until"):
         moment = getattr(query, field)
         if moment is not None:

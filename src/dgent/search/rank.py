@@ -30,6 +30,7 @@ _LEVELS = 8
 _MANY_SEEDS = 500
 _SPARSE = 8
 _FITTING = 20  # the same, where only neighbours are compared
+_SHORT = 500  # bytes that are looked at one by one
 _LANE = 8  # bytes of a signature that are made at once
 
 _BYTES = range(256)
@@ -280,7 +281,7 @@ def _find_distinct(column: bytes) -> Iterator[int]:
 def _count_lowest(column: bytes, few: int) -> Iterator[tuple[int, int]]:
     """Yield the lowest values of a column, and how often each is there, until they are so many."""
     left = min(few, len(column))
-    for value in _BYTES:
+    for value in sorted({*column}) if len(column) < _SHORT else _BYTES:
         if left <= 0:
             break
         if count := column.count(value):

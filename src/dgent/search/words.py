@@ -162,6 +162,9 @@ class _Reader:
         if _IS_PAIRED(chunk):
             return _pairs(chunk)
         stem_form = self._stem_form
+        if chunk.isascii() and chunk.isalnum():
+            form = chunk.lower()[:MAX_WORD]
+            return iter((Word(stem_form(form), form, 0, 0, len(chunk)),))
         return (
             Word(stem_form(form), form, position, start, end, role)
             for form, position, start, end, role in _pieces(chunk)

@@ -215,7 +215,12 @@ class Embedding:
             half = len(some) // 2
             first = await self._embed_each(schema, some[:half])
             return first | await self._embed_each(schema, some[half:])
+        self._note_success()
         return {each.key: row.astype("<f4").tobytes() for (each, _), row in zip(some, made, strict=True)}
+
+    def _note_success(self) -> None:
+        """Record that the embedder has answered, so that searches ask it again."""
+        self.failing, self._resting_until = "", 0.0
 
     def _refuse(self, schema: EmbeddedSchema, waiting: WaitingVector, reason: str) -> None:
         self._refused[self._key(schema, waiting)] = reason
@@ -240,6 +245,7 @@ class Embedding:
             if time.monotonic() - began > 1:
                 self.failing, self._resting_until = str(error), time.monotonic() + 3 * QUERY_S
             raise
+        self._note_success()
         return bytes(found[0].astype("<f4").tobytes())
 
     async def run(self, backend: Backend, view: View, builds: IndexBuilds, progress: Progress | None) -> int:

@@ -37,6 +37,7 @@ from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row
 
 COUNTS = b""  # the word under which a text index keeps its counts
+COUNTS_RANGE = COUNTS, COUNTS + b"\0"
 _ALL = 2**62
 UNFILLED_BYTES = 4_000_000  # so much of records that are not noted is looked at: it takes half a second
 _REBUILD = "`dgent doctor --deep --fix` builds the index anew"
@@ -155,7 +156,7 @@ class TextIndex:
         """Return its counts."""
         if self.index == NO_INDEX:
             return TextStats()
-        for _, _, raw in self.reading.text_pages(self.index, COUNTS, COUNTS + b"\0"):
+        for _, _, raw in self.reading.text_pages(self.index, *COUNTS_RANGE):
             try:
                 return TextStats(*_stats.decode(raw))
             except msgspec.DecodeError as error:

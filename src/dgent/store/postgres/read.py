@@ -28,6 +28,7 @@ from dgent.store.engine.catalog import (
     state_of,
 )
 from dgent.store.engine.kernel import DELETE, IndexScan, Logged, TextDoc, TextPage, ops_of, start_at
+from dgent.store.engine.plan import make_plan
 from dgent.store.engine.row import Row
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.format import check_number
@@ -435,6 +436,9 @@ async def read_page(
 
     def work() -> Page | None:
         reading = _QuickReading(fetch, texts, catalogs)
+        if query.schema is not None and reading.state(query.schema) is None and query.cursor is None:
+            reading.check_catalog()
+            return Page([], make_plan(reading, query, view).explain)
         return read.query_at_once(reading, query, view, epoch)
 
     for _ in range(2):
@@ -460,6 +464,13 @@ class _QuickReading(PostgresReading):
     def _all(self, sql: str, *values: Any) -> list[Any]:
         found: list[Any] = wait(self._one(sql, *values))
         return found
+
+    def check_catalog(self) -> None:
+        """Raise _Outdated if the store has another catalog than the one in memory."""
+        ((_, _, _, version, _),) = self._all(self.texts.clock)
+        if version != self.catalog.version:
+            self.refresh()
+            raise _Outdated
 
     def size(self, scan: IndexScan, cap: int) -> int:
         raise _NotQuick

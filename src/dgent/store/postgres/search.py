@@ -1,5 +1,7 @@
 """A search for words in two round trips: one for all that its indexes say, one for the rows of its hits.
 
+With threads there are three more: what stands before the best records, what stands after them, and its rows.
+
 They are of two moments, so the rows must be those of the first: none of them is newer. If one is, or if the
 search needs anything else, the caller searches again inside a transaction.
 
@@ -22,7 +24,7 @@ from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_in
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
 from dgent.store.engine.search import MANY_WAITING
-from dgent.store.engine.text import COUNTS, NO_INDEX, TextIndex, find_searched
+from dgent.store.engine.text import COUNTS_RANGE, NO_INDEX, TextIndex, find_searched
 from dgent.store.engine.text_cache import PageCache, Version, version_of
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.read import Catalogs, Fetch, PostgresReading
@@ -33,7 +35,6 @@ _Pages = list[tuple[bytes, int, bytes]]
 _CLOCK, _PAGE, _WAITING, _DOC, _INDEX = range(5)  # the kinds of rows of the first statement
 _MOST_KEPT = 2 * MANY_WAITING
 _TRUSTED_S = 10.0  # so long a moment is taken for the present one if its seq is; a repair changes none
-_COUNTS = COUNTS, COUNTS + b"\0"
 
 
 class Moment(NamedTuple):
@@ -136,6 +137,8 @@ class SearchReading(PostgresReading):
         self.seq = self._at = 0
         self._is_checked = True  # false until a statement has said that the moment is still the same
         self._walking = ""  # the statement of walks, if there were any
+        self._is_loose = False  # something was read that does not say of which moment it is
+        self._whole_rows: dict[int, Row] = {}  # that were read with their contents
         self._no_index: set[IndexName] = set()
         self._pages: dict[Range, _Pages] = {}
         self._waiting: Mapping[int, list[Position]] = {}
@@ -146,8 +149,6 @@ class SearchReading(PostgresReading):
         if self.catalog.version < 0:
             return False
         states = find_searched(self, among, NONE_OWN, view)
-        if any(state.thread for state in states):
-            return False  # neighbours take more statements
         by_name = {text_index(state): state for state in states}
         known = self.catalog.indexes
         moment = None
@@ -164,16 +165,16 @@ class SearchReading(PostgresReading):
     def _use(self, moment: Moment, wanted: Wanted, states: Mapping[int, SchemaState]) -> None:
         """Take the moment of the last search for the present one, and read what it lacks."""
         self.seq, self._at, self._waiting, self._docs = moment.seq, moment.at, moment.waiting, moment.docs
-        self._pages = {(index, *_COUNTS): moment.counts[index] for index in states}
+        self._pages = {(index, *COUNTS_RANGE): moment.counts[index] for index in states}
         self._is_checked = False
-        words = [each for each in _ranges(wanted) if each != _COUNTS]
+        words = [each for each in _ranges(wanted) if each != COUNTS_RANGE]
         ranges: list[Range] = []
         for index, state in states.items():
             version = version_of(TextIndex(self, state, index).stats())
             ranges += [(index, *each) for each in words if not self._has(index, version, each)]
         if not ranges:
             return
-        counts = [(index, *_COUNTS) for index in states]
+        counts = [(index, *COUNTS_RANGE) for index in states]
         found = self._read_ranges(counts + ranges)
         if any(found[each] != self._pages[each] for each in counts):
             raise _Outdated
@@ -233,13 +234,13 @@ class SearchReading(PostgresReading):
                 if version != self.catalog.version:
                     raise _NotQuick
         self._no_index, self._waiting, self._docs = set(missing), waiting, docs
-        counts = {index: self._pages[index, *_COUNTS] for index in indexes}
+        counts = {index: self._pages[index, *COUNTS_RANGE] for index in indexes}
         now = time.monotonic()
         self._recent.keep(Moment(now, self.seq, self._at, self.catalog.version, counts, waiting, docs))
 
     def check(self) -> None:
         """Check that all that was read is of one moment."""
-        if self._walking or not self._is_checked:
+        if self._walking or self._is_loose or not self._is_checked:
             ((seq, _, _, catalog, _),) = wait(self._fetch(self.texts.clock))
             if not self._is_checked:
                 self._compare(seq, catalog)
@@ -288,12 +289,27 @@ class SearchReading(PostgresReading):
         return {key: docs[key] for key in record_keys if key in docs}
 
     def positions(self, scans: Sequence[IndexScan], descending: bool, limit: int) -> list[list[Position]]:
+        if not any(scan.index_number in self._waiting for scan in scans):
+            return self._find_neighbours(scans, descending, limit)
         if not descending or limit > MANY_WAITING:
             raise _NotQuick
         try:
             return [self._waiting[scan.index_number][:limit] for scan in scans]
         except KeyError:
             raise _NotQuick from None
+
+    def _find_neighbours(
+        self, scans: Sequence[IndexScan], descending: bool, limit: int
+    ) -> list[list[Position]]:
+        """Return positions in the index of a thread; a later statement says whether all is of one moment."""
+        found: list[list[Position]] = [[] for _ in scans]
+        columns = zip(*((scan.index_number, *scan.low, *scan.high) for scan in scans), strict=True)
+        if scans:
+            self._is_loose = True
+            places = wait(self._fetch(self.texts.positions[descending], *map(list, columns), limit))
+            for number, *place in places:
+                found[number - 1].append((place[0], place[1], place[2]))
+        return found
 
     # -- rows -----------------------------------------------------------------------------
 
@@ -305,6 +321,8 @@ class SearchReading(PostgresReading):
             for key, _, record_key in positions:
                 revs[record_key] = max(revs.get(record_key, 0), int.from_bytes(key[:8], "big"))
         kept = self._recent.by_key
+        if all(key in self._whole_rows for key in record_keys):
+            return [self._whole_rows[key] for key in record_keys]
         # A version that waits is the newest one: whoever replaces it notes that.
         found = {key: kept[key] for key in record_keys if key in kept and kept[key].rev == revs.get(key)}
         missing = [key for key in record_keys if key not in found]
@@ -323,6 +341,10 @@ class SearchReading(PostgresReading):
         # A replica that answers later may know less.
         if len(rows) < len(record_keys) or records[0][0] < self.seq or any(r.seq > self.seq for r in rows):
             raise _NotQuick
+        if records and records[0][0] == self.seq:
+            self._is_loose = False
+        if content:
+            self._whole_rows.update((row.record_key, row) for row in rows)
         return rows
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
@@ -333,7 +355,7 @@ class SearchReading(PostgresReading):
 
 def _ranges(wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
     """Yield the words, from one to another, whose pages a search reads; the counts are a word, too."""
-    yield _COUNTS
+    yield COUNTS_RANGE
     stems = {stem for prefix in wanted.prefixes for stem in prefix.stems if not stem.startswith(prefix.text)}
     for word in dict.fromkeys((*wanted.words, *sorted(stems))):
         yield word.encode(), word.encode() + b"\0"

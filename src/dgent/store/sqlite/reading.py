@@ -32,6 +32,7 @@ from dgent.store.engine.kernel import (
 )
 from dgent.store.engine.row import Row
 from dgent.store.engine.tail import Moment, Tail, Waiting, unpack
+from dgent.store.engine.text import COUNTS_RANGE
 from dgent.store.engine.versions import ANCHOR
 from dgent.store.sqlite.scan import (
     BETWEEN,
@@ -118,6 +119,9 @@ class SQLiteReading(VectorReads):
         self._tail = Tail()
         self.recent: Mapping[int, Sequence[TailRecord]] = {}  # rows of the tail that are known, by place
         self._looked = False  # whether the tail in memory is that of the moment that is read
+        self._is_reading = False  # whether all reads are of one moment
+        self._version: int | None = None  # of that moment, once it is known
+        self._index_counts: dict[int, tuple[int, list[Any]]] = {}  # of text indexes, each with its version
 
     @property
     def generation(self) -> int:
@@ -131,6 +135,8 @@ class SQLiteReading(VectorReads):
         ((version, self._any_unindexed),) = self._all(_FRESH)
         if version != self.catalog.version:
             self._load(version)
+        if self._is_reading:
+            self._version = self.connection.data_version()
 
     def _load(self, version: int) -> None:
         catalog = self.catalog
@@ -372,9 +378,11 @@ class SQLiteReading(VectorReads):
         """Start a read transaction: from here on, every read sees one moment."""
         self._looked = False
         self._execute("BEGIN")
+        self._is_reading, self._version = True, None
 
     def end_read(self) -> None:
         """End the read transaction: the next read sees what was committed meanwhile."""
+        self._is_reading, self._version = False, None
         self.end_walks()
         if not self.connection.get_autocommit():
             self._execute("COMMIT")
@@ -533,7 +541,17 @@ class SQLiteReading(VectorReads):
     def text_pages(
         self, index: int, low: bytes, high: bytes, limit: int | None = None
     ) -> Iterable[tuple[bytes, int, bytes]]:
-        return self._all(_PAGES, index, low, high, -1 if limit is None else limit)
+        version = self._version
+        if (low, high) != COUNTS_RANGE or version is None:
+            found: list[tuple[bytes, int, bytes]] = self._all(
+                _PAGES, index, low, high, -1 if limit is None else limit
+            )
+            return found
+        # Beside the counts stand runs, and SQLite reads all of a run to compare its name with theirs.
+        known = self._index_counts.get(index)
+        if known is None or known[0] != version:
+            known = self._index_counts[index] = version, self._all(_PAGES, index, low, high, 1)
+        return known[1]
 
     def text_docs(self, index: int, record_keys: Iterable[int] | None) -> dict[int, TextDoc]:
         if record_keys is None:
