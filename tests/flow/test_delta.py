@@ -175,6 +175,24 @@ async def test_a_rival_between_load_and_save_is_noticed(u: dgent.Universe) -> No
     assert await chat(u).invoke("c") == 50, "what was written by hand is the state"
 
 
+async def test_a_look_during_a_step_does_not_hide_a_rival(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with dgent.open(url) as mine, dgent.open(url) as theirs:
+        rival = chat(theirs)
+        await rival.invoke("first")
+
+        async def slow(line: str, s: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            if line == "mine" and s["count"] < 3:
+                await rival.invoke("theirs")
+                assert (await agent.current_state())["count"] == s["count"] + 1
+            return add(line, s)
+
+        agent = StateFunctor(dict, mine, START, "chat").lift_logic(slow)
+        await agent.invoke("before")
+        assert await agent.invoke("mine") == 3
+        assert (await chat(theirs).current_state())["log"][300:] == ["first", "before", "theirs", "mine"]
+
+
 async def test_a_step_can_be_undone_and_what_later_ones_build_on_is_missed(u: dgent.Universe) -> None:
     agent, seqs = chat(u), []
     for n in range(5):

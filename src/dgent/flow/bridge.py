@@ -23,9 +23,12 @@ class BridgeFunctor(Functor):
     name = "Bridge"
     loses = "the types of columns"
 
-    def __init__(self, rows: Columns[Any] | None = None, field: str = "number") -> None:
+    def __init__(
+        self, rows: Columns[Any] | None = None, field: str = "number", sample: Mapping[str, Any] | None = None
+    ) -> None:
         self._rows: Columns[Any] = _Numbers() if rows is None else rows
         self._field = field
+        self._sample = {"id": "sample"} if sample is None else sample
 
     def lift(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:
         """Return the agent over datums."""
@@ -39,9 +42,7 @@ class BridgeFunctor(Functor):
 
     def pure(self, value: Any) -> Datum:
         """Return a row with a value, as a datum."""
-        row = self._rows.model(**{self._rows.id_field: "sample", self._field: value})
-        data = self._rows.to_data(row)
-        return Datum("sample", data=data, schema=f"table.{getattr(row, '__tablename__', 'sample')}")
+        return Datum("sample", data={**self._sample, self._field: value}, schema="table.sample")
 
     async def observe(self, lifted: Any, given: Any) -> Any:
         """Return the data of the datum that comes out."""
@@ -79,7 +80,7 @@ class _Number:
 class _Numbers:
     """Rows without a database, for the laws of the bridge itself."""
 
-    model, id_field = _Number, "id"
+    model = _Number
 
     def to_data(self, row: _Number, /) -> dict[str, Any]:
         """Return the data of a row."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dgent import clock, codec
-from dgent.errors import Conflict
+from dgent.errors import Conflict, VersionConflict
 from dgent.flow.keep import Kept, Mark
 from dgent.flow.patch import apply_patch, copy_plain, find_patch
 from dgent.flow.record import UniverseKeeper
@@ -26,7 +26,7 @@ from dgent.universe.position import known_seq
 State: TypeAlias = dict[str, Any]
 
 SMALL = 8_192  # bytes; a smaller state is written whole, which takes no longer
-AT_ONCE = 64  # ids that the engines read by one statement
+FEW = 8  # steps of others that are looked for at once
 STEP = "step"  # in `extra`: the number of a step, where it is not the record's rev
 _NO_TAGS: frozenset[str] = frozenset()
 
@@ -70,29 +70,38 @@ class DeltaKeeper(UniverseKeeper[State]):
     _held: Held | None = None
 
     async def load(self) -> Kept[State] | None:
-        """Return the state as it is now; it is read again only if it may have changed."""
-        held = self._held
-        if held is None or not await self._is_current(held):
-            held = self._held = await self._read()
-        return None if held is None else Kept(copy_plain(held.data), held)
+        """Return the state as it is now; only what changed is read, where that is known."""
+        held, self._held = self._held, None  # another task that loads meanwhile reads for itself
+        if held is None or not await self._catch_up(held):
+            held = await self._read()
+        self._held = held
+        return None if held is None else Kept(copy_plain(held.data), (held, held.number))
 
-    async def _is_current(self, held: Held) -> bool:
-        backend = self.universe.backend
-        if held.seq == known_seq(backend):
+    async def _catch_up(self, held: Held) -> bool:
+        """Apply steps of others since; False if the state must be read anew."""
+        if held.seq == known_seq(self.universe.backend):
             return True
         if not held.key or not self._has_parts():
             return False
-        seq = await self.universe.seq()
-        wanted = [held.datum.id, held.part(held.number + 1)]
-        if held.number:
-            wanted.append(held.part(held.number))
-        record, after, *last = await self.universe.get_many(wanted, raw=True)
-        if record is None or record.rev != held.datum.rev or after is not None:
-            return False
-        if last and (last[0] is None or _link_of(last[0]) != held.link):
-            return False
-        held.seq = seq
-        return True
+        while True:
+            seq, number = await self.universe.seq(), held.number
+            numbers = range(max(number, 1), number + FEW + 1)
+            wanted = [held.datum.id, *map(held.part, numbers)]
+            record, *parts = await self.universe.get_many(wanted, raw=True)
+            if record is None or record.rev != held.datum.rev or held.number != number:
+                return False
+            if number:
+                last = parts.pop(0)
+                if last is None or _link_of(last) != held.link:
+                    return False
+            new = _follow(held.link, parts[: _count(parts)], number)
+            if len(new) < sum(part is not None for part in parts):
+                return False  # it is said by who reads everything
+            for part in new:
+                held.add(part.data["patch"], codec.encode(part.data))
+            if len(new) < FEW:
+                held.seq = seq
+                return True
 
     async def _read(self) -> Held | None:
         seq = await self.universe.seq() if self._has_parts() else -1
@@ -109,10 +118,8 @@ class DeltaKeeper(UniverseKeeper[State]):
 
     async def _read_parts(self, held: Held) -> list[Datum]:
         """Return the parts in their order; raises Conflict if one is missing or altered."""
-        found: list[Datum | None] = []
-        while not found or (found[0] is not None and len(found) < MOST):
-            numbers = range(len(found) + 1, len(found) + AT_ONCE + 1)
-            found += await self.universe.get_many([held.part(number) for number in numbers], raw=True)
+        # All of one moment: read in pieces, what others add meanwhile would look like a gap.
+        found = await self.universe.get_many([*map(held.part, range(1, MOST + 1))], raw=True)
         parts = [each for each in found if each is not None]
         if len(_follow(held.key, parts)) < len(parts):
             raise Conflict(
@@ -138,8 +145,18 @@ class DeltaKeeper(UniverseKeeper[State]):
         if kept is None:
             await self.create(state, mark)
             return
-        held: Held = kept.held
+        held, number = kept.held
         self._held = None  # until it is known what is stored: a commit may fail, or be cancelled
+        if held.number != number:  # another task of this program looked, and found a newer state
+            raise VersionConflict(f"the state {self.name!r} was changed meanwhile", id=self.id)
+        try:
+            done = await self._save(state, held, mark)
+        except VersionConflict:
+            self._held = held  # as it was: the next look catches up
+            raise
+        self._held = done
+
+    async def _save(self, state: State, held: Held, mark: Mark | None) -> Held | None:
         if type(state) is not dict:
             self.schema.shape.settle(state)  # raises: it is no state of this type
         patch = find_patch(held.data, state)
@@ -147,11 +164,11 @@ class DeltaKeeper(UniverseKeeper[State]):
             if mark is not None:
                 held.seq = (await self.commit(self._checks(held), mark)).seq or 0
         elif held.has_room(raw := codec.encode({"after": held.link, "patch": patch})) and self._has_parts():
-            await self._save_part(held, raw, mark)
+            return await self._save_part(held, raw, mark)
         else:
             datum = _with_step(held.datum, held.step + 1).replace(data=codec.plain(state))
             held = await self._save_whole(datum, held.datum.rev or 0, self._checks(held)[1:], mark)
-        self._held = held
+        return held
 
     async def create(self, state: State, mark: Mark | None = None, parent: str | None = None) -> None:
         """Write a state that was not there."""
@@ -173,15 +190,19 @@ class DeltaKeeper(UniverseKeeper[State]):
         )
         self._held = await self._save_whole(datum, found.rev, [], None)
 
-    async def _save_part(self, held: Held, raw: bytes, mark: Mark | None) -> None:
+    async def _save_part(self, held: Held, raw: bytes, mark: Mark | None) -> Held | None:
+        number = held.number
         universe, data = self.universe, codec.decode(raw)
         datum = make_fresh(
             held.part(held.number + 1), clock.now_us(), data, _NO_TAGS, universe.author, SCHEMA, 1
         )
         named = {held.datum.id, held.part(held.number)} if held.number else {held.datum.id}
         done = await self.commit([Put(datum, 0, None, True, raw)], mark, Guard(held.seq, frozenset(named)))
+        if held.number != number:
+            return None  # another task caught up with this very step
         held.add(data["patch"], raw)
         held.seq = done.seq or 0
+        return held
 
     async def _save_whole(self, datum: Datum, rev: int, checks: Sequence[Op], mark: Mark | None) -> Held:
         held = self._hold(datum, datum.data, 0)
@@ -263,10 +284,15 @@ def _number(version: Version, step: int, datum: Datum | None = None) -> Version:
     )
 
 
-def _follow(link: str, parts: Iterable[Datum]) -> list[Datum]:
+def _count(parts: Sequence[Datum | None]) -> int:
+    """Return how many parts are there before the first that is missing."""
+    return next((number for number, part in enumerate(parts) if part is None), len(parts))
+
+
+def _follow(link: str, parts: Iterable[Datum], after: int = 0) -> list[Datum]:
     """Return the parts that follow one another, as far as none is missing or altered."""
     chain: list[Datum] = []
-    for number, part in enumerate(parts, 1):
+    for number, part in enumerate(parts, after + 1):
         if _place(part) != number or part.data.get("after") != link or "patch" not in part.data:
             break
         chain.append(part)

@@ -18,11 +18,10 @@ S = TypeVar("S")
 class Columns(Protocol[S]):
     """Rows and their data: a JSON-like dict of the columns, from which the row can be made again."""
 
-    model: type[S]
-    id_field: str
+    model: Any
 
     def to_data(self, row: S, /) -> dict[str, Any]:
-        """Return the data of a row."""
+        """Return the data of a row, as far as its columns are set."""
         ...
 
     def to_row(self, data: Mapping[str, Any], /) -> S:
@@ -33,6 +32,10 @@ class Columns(Protocol[S]):
 class Rows(Columns[S], Protocol[S]):
     """A table whose rows can be states, as `dgent.tables.TableAdapter` is one."""
 
+    def find_id(self, data: Mapping[str, Any], /) -> str | None:
+        """Return the id of the row with this data; None where a column of its key is not set."""
+        ...
+
     async def get(self, id: str, /) -> Datum | None:
         """Return a row as a datum with its data; None if there is none."""
         ...
@@ -40,17 +43,22 @@ class Rows(Columns[S], Protocol[S]):
     async def replace(
         self,
         id: str,
-        old: Mapping[str, Any] | None,
-        new: Mapping[str, Any],
+        old_data: Mapping[str, Any] | None,
+        new_data: Mapping[str, Any],
         /,
-        *,
         version_field: str | None = None,
     ) -> bool:
-        """Write a row if it is still as in `old`, and return whether it was; None inserts one.
+        """Write a row if it is still as in the old data, and return whether it was; without them insert it.
 
         It is compared by its version field, or else by all its columns, in the statement that writes it.
         """
         ...
+
+
+def kind_of(rows: Columns[S]) -> type[S]:
+    """Return the type of the rows of a table: the mapped class, or a dict by column."""
+    found: type[S] = rows.model if isinstance(rows.model, type) else dict
+    return found
 
 
 _names: WeakKeyDictionary[Any, Names] = WeakKeyDictionary()
@@ -63,7 +71,9 @@ class RowKeeper(Generic[S]):
         self.rows = rows
         self.key = key
         self.version_field = version_field
-        self.name = f"{getattr(rows.model, '__tablename__', rows.model.__name__)}/{key}"
+        self.kind = kind_of(rows)
+        table = getattr(rows.model, "__tablename__", None) or getattr(rows.model, "name", self.kind.__name__)
+        self.name = f"{table}/{key}"
         self.names = _names.setdefault(rows, Names())
 
     async def load(self) -> Kept[S] | None:
@@ -81,31 +91,31 @@ class RowKeeper(Generic[S]):
             return
         field = self.version_field
         if field is not None:
-            new[field] = 1 if old is None else self._version(old) + 1
+            new[field] = self._version(new if old is None else old) + (old is not None)
         if not await self.rows.replace(self.key, old, new, version_field=field):
             raise VersionConflict(
                 f"the row {self.name!r} was changed meanwhile", hint="take the step again", id=self.key
             )
 
     def _data_of(self, state: S) -> dict[str, Any]:
-        if not isinstance(state, self.rows.model):
+        if not isinstance(state, self.kind):
             raise InputError(
-                f"expected a {self.rows.model.__name__} as the state, got a {type(state).__name__}",
+                f"expected a {self.kind.__name__} as the state, got a {type(state).__name__}",
                 hint="return (output, state), where state is a row of the table",
                 field="state",
             )
         data = self.rows.to_data(state)
-        id = data.get(self.rows.id_field)
+        id = self.rows.find_id(data)
         if id is not None and id != self.key:
             raise InputError(
-                f"the state is the row {self.key!r}, and its {self.rows.id_field} became {id!r}",
+                f"the state is the row {self.key!r}, and its id became {id!r}",
                 hint="leave the id of the row as it is",
-                field=self.rows.id_field,
+                field="id",
             )
-        return {**data, self.rows.id_field: self.key}
+        return data
 
-    def _version(self, old: Mapping[str, Any]) -> int:
-        found = old.get(self.version_field or "")
+    def _version(self, data: Mapping[str, Any]) -> int:
+        found = data.get(self.version_field or "", 0)
         if type(found) is not int:
             raise InputError(
                 f"the version field {self.version_field!r} of the row {self.name!r} is {found!r:.60}",
@@ -131,7 +141,9 @@ class RowKeeper(Generic[S]):
 
 def find_key(rows: Rows[S], initial_state: S | None, key: str | None) -> str:
     """Return the id of the row that is the state: as it is given, or that of the state to begin with."""
-    found = key if key is not None or initial_state is None else getattr(initial_state, rows.id_field, None)
+    found = key
+    if found is None and initial_state is not None:
+        found = rows.find_id(rows.to_data(initial_state))
     if type(found) is not str or not found:
         raise InputError(
             f"the id of the row is missing, or is no text: {found!r:.60}",

@@ -100,7 +100,7 @@ class StateFunctor(Generic[S]):
         increases, or else every column. A row has no versions, so history and fork raise Unsupported.
         """
         keeper = RowKeeper(adapter, find_key(adapter, initial_state, key), version_field)
-        return cls(adapter.model, keeper, initial_state, keeper.name)
+        return cls(keeper.kind, keeper, initial_state, keeper.name)
 
     def start_state(self) -> S:
         """Return the state before the first step."""

@@ -233,6 +233,21 @@ class TableAdapter(Generic[T]):
             return or_(column == value, func.datetime(column) == _spell_utc(value))
         return and_(column == value)
 
+    # -- rows as states of agents ---------------------------------------------------------
+
+    def to_data(self, row: T) -> dict[str, Any]:
+        """Return the data of a row, as far as its columns are set."""
+        return self.rows.to_data(row)
+
+    def to_row(self, data: Mapping[str, Any]) -> T:
+        """Return the row of some data, in no session."""
+        found: T = self.rows.to_object(data)
+        return found
+
+    def find_id(self, data: Mapping[str, Any]) -> str | None:
+        """Return the id of the row with this data; None where a column of its key is not set."""
+        return self.rows.find_id(data)
+
     # -- many rows ------------------------------------------------------------------------
 
     async def list(

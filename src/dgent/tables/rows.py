@@ -162,6 +162,31 @@ class Rows:
             made.__dict__[mapper.get_property_by_column(column).key] = values[name]
         return made
 
+    def to_object(self, data: Mapping[str, Any]) -> Any:
+        """Return JSON data as the mapped class has it, in no session, or as a dict by column."""
+        values = self.read_data(data)
+        if self.model is self.table:
+            return values
+        mapper = inspect(self.model)
+        made = self.model.__new__(self.model)
+        mapper.class_manager.setup_instance(made)
+        for name, value in values.items():
+            made.__dict__[mapper.get_property_by_column(self.columns[name]).key] = value
+        return made
+
+    def to_data(self, made: Any) -> dict[str, Any]:
+        """Return the JSON data of an object of the mapped class or a dict by column, as far as it is set."""
+        values = made if self.model is self.table else self._read_object(made)
+        converters = self._converters
+        return {
+            name: None if value is None else converters[name].write(value) for name, value in values.items()
+        }
+
+    def find_id(self, data: Mapping[str, Any]) -> str | None:
+        """Return the id of a row with this data; None where a column of the key is not set."""
+        found = [data.get(name) for name in self.key]
+        return None if None in found else self.write_id(found)
+
     # -- datums to rows -------------------------------------------------------------------
 
     def read_value(self, name: str, value: Any) -> Any:
