@@ -54,8 +54,17 @@ STUBS = {
         "messages/messages.py": ("Messages",),
     },
     ROOT / "sync" / "storage.pyi": {
+        "store/port/blob.py": ("BlobReader", "BlobWriter"),
+        "store/port/telemetry.py": ("ITelemetryStore",),
+        "universe/blob.py": ("BlobStore",),
         "universe/relational.py": ("RelationalTransaction", "RelationalStore"),
         "universe/storage.py": ("VectorStore", "StorageProvider"),
+    },
+    ROOT / "sync" / "membrane.pyi": {
+        "membrane/membrane.py": ("Membrane",),
+        "membrane/instance.py": ("Instances",),
+        "membrane/growth.py": ("SelfGrow",),
+        "membrane/session.py": ("CLISessionService", "create_cli_session_service"),
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
@@ -77,12 +86,14 @@ ATTRIBUTES = {
     "Vectors.spec": "VectorSpec",
     "Library.trust": "str",
     "Delivery.message": "Incoming",
+    "Membrane.universe": "Universe",
 }
 DUNDERS = {
     "__init__": "__init__",
     "__repr__": "__repr__",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
     "__get__": "__get__",
 }
 
@@ -109,7 +120,8 @@ class Stub:
         tree = ast.parse((ROOT / path).read_text())
         known = _imports(tree)
         made = {node.name: node for node in tree.body if isinstance(node, FunctionDef | ast.ClassDef)}
-        aliases = {name.id for node in tree.body if isinstance(node, ast.Assign) for name in _targets(node)}
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        aliases = {name.id for node in assigned for name in _targets(node)}
         types = _type_variables(tree)
         for name in names:
             node = made[name]
@@ -148,9 +160,10 @@ def generate(path: Path) -> str:
 # -- reading the source -----------------------------------------------------------------------
 
 
-def _targets(node: ast.Assign) -> list[ast.Name]:
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.Name]:
     """The plain names that are assigned to."""
-    return [each for each in node.targets if isinstance(each, ast.Name)]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [each for each in targets if isinstance(each, ast.Name)]
 
 
 def _imports(tree: ast.Module) -> dict[str, str]:

@@ -94,6 +94,11 @@ logfile = {self.folder}/log
     @property
     def url(self) -> str:
         """The server's URL by way of this, with what dgent must be told."""
-        user = self._parts.netloc.rpartition("@")[0]
-        parts = self._parts._replace(netloc=f"{user}@127.0.0.1:{self.port}")
+        return self.lead(self._parts.geturl())
+
+    def lead(self, url: str) -> str:
+        """Return a URL of the same server by way of this."""
+        parts = urlsplit(url)
+        user = parts.netloc.rpartition("@")[0]
+        parts = parts._replace(netloc=f"{user}@127.0.0.1:{self.port}")
         return parts._replace(query=f"{parts.query}&pgbouncer=1").geturl()

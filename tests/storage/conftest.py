@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import dgent
 from dgent.universe.relational import RelationalStore
-from tests.postgres.lease import url_for
+from tests.postgres.bouncer import Bouncer, program
+from tests.postgres.known_gaps import skip
+from tests.postgres.lease import server_url, url_for
+from tests.soak import SOAK
 
-ENGINES = ("sqlite", "postgres", "memory")
+# All of it behind a pooler takes long: `test_pooler.py` has the rest of it.
+ENGINES = ("sqlite", "postgres", "memory", *(("pgbouncer",) if SOAK > 1 else ()))
+
+
+@cache
+def find_bouncer() -> Bouncer:
+    """Return the pooler of this process, in front of the tests' server."""
+    if program() is None:
+        skip("pgbouncer")
+    made = Bouncer(server_url()).start()
+    atexit.register(made.remove)
+    return made
 
 
 def url_of(engine: str, folder: Path) -> str:
-    """Return the URL of an empty universe of an engine."""
+    """Return the URL of an empty universe of an engine; `pgbouncer` is Postgres behind a pooler."""
     if engine == "postgres":
         return url_for(folder)
+    if engine == "pgbouncer":
+        return find_bouncer().lead(url_for(folder))
     return "memory:" if engine == "memory" else f"sqlite:///{folder / 'store.db'}"
 
 
@@ -25,7 +43,7 @@ def url_of(engine: str, folder: Path) -> str:
 async def universe(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[dgent.Universe]:
     """An open universe without tables of the caller's."""
     async with dgent.open(url_of(request.param, tmp_path)) as u:
-        if request.param == "postgres":
+        if request.param in ("postgres", "pgbouncer"):
             await empty(u.storage.relational)
         yield u
 

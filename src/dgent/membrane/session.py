@@ -62,6 +62,11 @@ class CLISessionService:
     ) -> None:
         await self.close()
 
+    @property
+    def owns_universe(self) -> bool:
+        """True if `close` closes the universe, too."""
+        return self._opened is not None
+
     async def close(self) -> None:
         """Close the universe that this service opened; one that it was given stays open."""
         if self._opened is not None:

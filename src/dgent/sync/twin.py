@@ -124,6 +124,7 @@ _DUNDERS = {
     "__repr__": "__repr__",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
 }
 
 
@@ -152,6 +153,11 @@ class Twin:
 
 
 _TWINS: dict[type, type[Twin]] = {}
+
+
+def has_twin(source: type) -> bool:
+    """Return whether there is a blocking twin of a class."""
+    return source in _TWINS
 
 
 def wrap(value: Any, home: LoopHome, owner: Twin | None = None) -> Any:
@@ -261,11 +267,17 @@ def _as_async(function: Function) -> Function:
 
 
 def _blocking(function: Function) -> Function:
+    name = function.__name__
+
     def method(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
-        home = self._home
+        home, source = self._home, self._source
         if "tx" in kwargs:
             kwargs["tx"] = _unwrap(kwargs["tx"])
-        return wrap(home.begin().run(function, self._source, *args, **kwargs), home, self)
+        # A port of storage has its calls guarded by the storage machine, each by an attribute of its own.
+        own = getattr(source, "__dict__", {}).get(name)
+        if own is not None:
+            return wrap(home.begin().run(own, *args, **kwargs), home, self)
+        return wrap(home.begin().run(function, source, *args, **kwargs), home, self)
 
     return method
 

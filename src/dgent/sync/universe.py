@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.exchange import copy as copying
+from dgent.store.port import blob as blob_port
+from dgent.store.port import telemetry as telemetry_port
 from dgent.sync.home import LoopHome
 from dgent.sync.stream import Stream
-from dgent.sync.twin import Twin, copy_signature, make_twin
-from dgent.universe import collection, focus, relational, storage, transaction, universe, vectors
+from dgent.sync.twin import Twin, copy_signature, has_twin, make_twin, wrap
+from dgent.universe import blob, collection, focus, relational, storage, transaction, universe, vectors
 
 STORAGE = "dgent.sync.storage"
 
@@ -36,7 +38,13 @@ Collection = make_twin(collection.Collection, point_reads=("get",))
 Vectors = make_twin(vectors.Vectors)
 RelationalTransaction = make_twin(relational.RelationalTransaction, module=STORAGE)
 RelationalStore = make_twin(relational.RelationalStore, module=STORAGE)
+BlobStore = make_twin(blob.BlobStore, module=STORAGE)
+BlobWriter = make_twin(blob_port.BlobWriter, module=STORAGE)
+BlobReader = make_twin(blob_port.BlobReader, module=STORAGE)
+ITelemetryStore = make_twin(telemetry_port.ITelemetryStore, module=STORAGE)
 VectorStore = make_twin(storage.VectorStore, module=STORAGE)
+
+
 Focus = make_twin(focus.Focus, point_reads=("get",))
 Universe = make_twin(
     universe.Universe,
@@ -73,9 +81,28 @@ def _close_provider(self: Twin) -> None:
         self._home.begin().run(self._source.close)
 
 
+def _get_blob(self: Twin) -> Any:
+    """Bytes under keys, each content kept once."""
+    return _wrap_port(self._source.blob, self._home)
+
+
+def _get_telemetry(self: Twin) -> Any:
+    """Events of agents, kept apart from the records."""
+    return _wrap_port(self._source.telemetry, self._home)
+
+
+def _wrap_port(port: Any, home: LoopHome) -> Any:
+    """Return a port in its blocking form, made when an engine that has it is first used."""
+    if not has_twin(type(port)):
+        make_twin(type(port), module=STORAGE)
+    return wrap(port, home)
+
+
 StorageProvider = make_twin(
     storage.StorageProvider,
     instead={
+        "blob": property(_get_blob),
+        "telemetry": property(_get_telemetry),
         "from_config": classmethod(_from_config),
         "create_minimal": classmethod(_create_minimal),
         "close": _close_provider,

@@ -36,15 +36,18 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
     ]
     answer = real.return_annotation
     if isinstance(answer, str):
-        manager = answer.replace("AsyncIterator[", "AbstractContextManager[")
-        answer = manager if is_context(function) else plain(answer)
+        if is_context(function):
+            answer = answer.replace("AsyncIterator[", "AbstractContextManager[")
+        answer = plain(answer)
     return real.replace(parameters=parameters, return_annotation=answer)
 
 
 def is_context(function: Callable[..., Any]) -> bool:
-    """Return whether the result of a function is for `async with`: `asynccontextmanager` made it."""
+    """Return whether the result of a function is for `async with`: `asynccontextmanager` or it says so."""
     made_from = inspect.unwrap(function)
-    return made_from is not function and inspect.isasyncgenfunction(made_from)
+    if made_from is not function and inspect.isasyncgenfunction(made_from):
+        return True
+    return str(returns(function)).startswith("AbstractAsyncContextManager[")
 
 
 def callbacks(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -64,7 +67,7 @@ def returns(function: Callable[..., Any]) -> Any:
 
 def plain(annotation: str) -> str:
     """Return an annotation without a trace of the event loop."""
-    if "Awaitable[" not in annotation and "AsyncIterator[" not in annotation:
+    if not any(name in annotation for name in ("Awaitable[", "AsyncIterator[", "AsyncContextManager[")):
         return annotation
     return ast.unparse(_Plain().visit(ast.parse(annotation, mode="eval")))
 
@@ -79,6 +82,8 @@ class _Plain(ast.NodeTransformer):
                 return node.slice
             if node.value.id == "AsyncIterator":
                 node.value.id = "Stream"
+            if node.value.id == "AbstractAsyncContextManager":
+                node.value.id = "AbstractContextManager"
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:

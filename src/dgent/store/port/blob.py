@@ -234,8 +234,8 @@ class BlobReader:
     """A blob that is read part by part; the parts are checked, and the last one comes after the check."""
 
     def __init__(self, info: BlobInfo, parts: AsyncGenerator[bytes]) -> None:
-        self.info, self._parts = info, parts
-        self._rest = b""
+        self.info = info
+        self._parts, self._rest = parts, b""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
