@@ -43,6 +43,17 @@ async def test_what_is_no_content_is_refused(messages: Messages, content: object
     assert await messages.count() == 0 and await messages.list_batches() == []
 
 
+@pytest.mark.parametrize("field", ["origin", "by", "session", "trust", "role", "usage", "type"])
+async def test_what_is_no_field_is_refused(messages: Messages, field: str) -> None:
+    for wrong in (3, ["x"], "\ud800", float("nan")):
+        given = {"role": "user", "content": "x", field: {"n": wrong} if field == "usage" else wrong}
+        if field == "usage" and wrong in (3, ["x"]):
+            continue
+        with pytest.raises(InputError):
+            await messages.add(**given)  # type: ignore[arg-type]
+    assert await messages.count() == 0
+
+
 async def test_names_of_agents_do_not_mix(messages: Messages) -> None:
     u = messages.universe
     names = ["a", "a/b", "a.b", "A", "a\n", "ä", "x" * 250, "a%", "*"]
