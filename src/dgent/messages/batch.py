@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from dgent import clock
-from dgent.errors import Conflict, InputError, NotFound, VersionConflict
+from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
 from dgent.messages.history import History, read_history
 from dgent.messages.log import ATTEMPTS, Log, ended_error
 from dgent.messages.message import (
@@ -103,7 +103,10 @@ class Batch:
         With `messages` or `tokens` the newest of them that fit, whole batches only.
         """
         seq = await self._log.universe.seq()
-        return await read_history(self._log, min(self._record.saw, seq), messages, tokens)
+        try:
+            return await read_history(self._log, min(self._record.saw, seq), messages, tokens)
+        except HistoryGone:  # pruned since: what is left of the batches before it
+            return await read_history(self._log, None, messages, tokens, self._record.place)
 
     # -- adding -------------------------------------------------------------------------------
 
