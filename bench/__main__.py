@@ -23,6 +23,7 @@ from bench.http import http
 from bench.locomo import locomo
 from bench.mcp import mcp
 from bench.measure import Growth, Row, say
+from bench.messages import messages
 from bench.pauses import pauses
 from bench.plan import QUICK, Plan, parse_sizes
 from bench.postgres import postgres
@@ -50,6 +51,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "postgres": postgres,
     "cupboard": cupboard,
     "blocks": blocks,
+    "messages": messages,
     "flow": flow,
     "blob": blob,
     "relational": relational,

@@ -31,6 +31,18 @@ async def test_a_batch_sees_history_up_to_its_start(messages: Messages) -> None:
     assert (await messages.history(tokens=1)).more  # the newest is there, whatever its size
 
 
+async def test_a_batch_sees_what_is_left_when_history_was_pruned(messages: Messages) -> None:
+    first = await messages.begin()
+    assert (await first.history()).messages == []
+    await messages.add("user", "before")
+    batch = await messages.begin(entries=[Entry("user", "mine")])
+    edited = await messages.add("user", "after")
+    await messages.edit((await messages.page(3)).items[2].id, "before, edited")
+    await messages.edit(edited.id, "after, edited")
+    await messages.universe.compact(0)
+    assert [each.text for each in (await batch.history()).messages] == ["before, edited"]
+
+
 async def test_batches_are_in_the_order_of_their_commits(
     messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import dgent
 from dgent.errors import Denied, NotFound
-from dgent.messages import Entry, Messages
+from dgent.messages import Entry, Inbox, Messages
 from dgent.model.query import Query
 from dgent.universe.gate import Principal
 
@@ -64,6 +64,25 @@ async def test_a_conversant_only_adds(messages: Messages) -> None:
     with pytest.raises(Denied, match="transaction of a principal"):
         async with guest.universe.transaction() as tx:
             await batch.add("user", "y", tx=tx)
+
+
+async def test_a_conversant_sends_and_has_its_own_queue_only(messages: Messages) -> None:
+    u = messages.universe
+    guest = u.acting(Principal("guest", "conversant"))
+    id = await Inbox(guest, "guest").send("scout", "let me in", trust="partner", type="user_request")
+    await Inbox(u, "ann").send("scout", "a secret")
+    await Inbox(u, "ann").send("guest", "for you")
+    assert [each.data["text"] for each in await guest.query(schema="message.incoming", raw=True)] == [
+        *("for you", "let me in")  # what it sent, it may see
+    ]
+    found = await Inbox(guest, "guest").take()
+    assert found is not None and found.message.text == "for you"
+    assert (await found.begin()).info.agent == "guest"
+    await found.done()
+    with pytest.raises(NotFound):
+        await Inbox(u.acting(Principal("guest", "friend")), "guest").drop(id)
+    taken = await Inbox(u, "scout").take()
+    assert taken is not None and (taken.id, taken.message.trust) == (id, "conversant")
 
 
 async def test_nobody_plants_or_changes_records_of_the_room(messages: Messages) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dgent.errors import DgentError, InputError
-from dgent.messages import Entry, Messages, Part
+from dgent.messages import Entry, Inbox, Messages, Part
 
 TEXTS = ["", "\x00", "a\r\nb\u2028c", "‮abc", "{}" * 1000, "😀" * 50, "blob:" + "0" * 64, "</message>"]
 
@@ -41,6 +41,17 @@ async def test_what_is_no_content_is_refused(messages: Messages, content: object
     with pytest.raises(InputError):
         await messages.add("user", content)  # type: ignore[arg-type]
     assert await messages.count() == 0 and await messages.list_batches() == []
+
+
+@pytest.mark.parametrize("field", ["origin", "by", "session", "trust", "role", "usage", "type"])
+async def test_what_is_no_field_is_refused(messages: Messages, field: str) -> None:
+    for wrong in (3, ["x"], "\ud800", float("nan")):
+        given = {"role": "user", "content": "x", field: {"n": wrong} if field == "usage" else wrong}
+        if field == "usage" and wrong in (3, ["x"]):
+            continue
+        with pytest.raises(InputError):
+            await messages.add(**given)  # type: ignore[arg-type]
+    assert await messages.count() == 0
 
 
 async def test_names_of_agents_do_not_mix(messages: Messages) -> None:
@@ -116,3 +127,16 @@ async def test_a_redaction_that_was_cut_is_finished(
     assert all("hunter2" not in str(each.datum) for each in await messages.universe.history(added.id))
     with pytest.raises(DgentError):
         await messages.redact(" ")
+    await Inbox(messages.universe, "ann").send("scout", "hunter2 again", origin="hunter2")
+    await (await messages.begin(session="hunter2")).interrupt("hunter2")
+    assert await messages.redact("hunter2", "x") == 2
+    assert (await Inbox(messages.universe, "scout").list())[0].text == "x again"
+    assert (await messages.list_batches(limit=1))[0].reason == "x"
+    # Words of the record itself are nobody's.
+    parts = [Part("text", "a text"), Part("tool_call", call="text", name="tool_call", arguments={"text": 1})]
+    batch = await messages.begin()
+    await batch.add("assistant", parts)
+    assert [await messages.redact(word) for word in ("scout", "message", "text")] == [0, 0, 1]
+    (kept,) = await batch.messages()
+    assert kept.parts[0] == Part("text", "a [redacted]") and kept.parts[1].arguments == {"[redacted]": 1}
+    assert kept.parts[1].call == "text"

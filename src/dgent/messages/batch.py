@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from dgent import clock
-from dgent.errors import Conflict, InputError, NotFound, VersionConflict
+from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
 from dgent.messages.history import History, read_history
 from dgent.messages.log import ATTEMPTS, Log, ended_error
 from dgent.messages.message import (
+    Added,
     BatchInfo,
     Entry,
     Message,
-    build_added,
     build_batch,
     build_message,
     check_trust,
@@ -23,7 +23,7 @@ from dgent.messages.message import (
 from dgent.messages.part import Content, Part, decode, encode, estimate_parts, find_calls, find_result
 from dgent.messages.record import BATCH, MESSAGE, BatchRecord, MessageRecord, lowest_trust, number_of
 from dgent.model.crystal import Crystal
-from dgent.store.backend import NEW, Check, Delete, Op, Put
+from dgent.store.backend import NEW, Check, Delete, Op
 from dgent.universe.transaction import Transaction
 
 
@@ -103,7 +103,10 @@ class Batch:
         With `messages` or `tokens` the newest of them that fit, whole batches only.
         """
         seq = await self._log.universe.seq()
-        return await read_history(self._log, min(self._record.saw, seq), messages, tokens)
+        try:
+            return await read_history(self._log, min(self._record.saw, seq), messages, tokens)
+        except HistoryGone:  # pruned since: what is left of the batches before it
+            return await read_history(self._log, None, messages, tokens, self._record.place)
 
     # -- adding -------------------------------------------------------------------------------
 
@@ -137,8 +140,8 @@ class Batch:
             if self._record.state != "open":
                 raise ended_error(self.id, self._record.state)
             tried = state.next
-            puts, trust = self._plan(checked, state)
-            ops = [*puts, self._keep(trust)]
+            added, trust = self._plan(checked, state)
+            ops = [*(each.op for each in added), self._keep(trust)]
             try:
                 if key is not None:
                     written = await self._log.commit_once(ops, key)
@@ -153,7 +156,7 @@ class Batch:
             self._take(state, trust)
             if tx is not None:
                 self._state = None  # it may still come to nothing
-            return [build_added(op, None if done is None else done.seq) for op in puts]
+            return [each.build(None if done is None else done.seq) for each in added]
         raise Conflict(f"others kept adding to the batch {self.id!r}", hint="try again", id=self.id)
 
     async def add_result(
@@ -201,14 +204,14 @@ class Batch:
 
     def _plan(
         self, checked: Sequence[tuple[Entry, tuple[Part, ...]]], state: _State
-    ) -> tuple[list[Put], str]:
+    ) -> tuple[list[Added], str]:
         """Return the ops of some messages, and the trust of the batch after them."""
-        puts, lowest = [], self._record.trust
+        added, lowest = [], self._record.trust
         for entry, parts in checked:
             trust = self._log.stamp(lowest if entry.trust is None else entry.trust)
             lowest = lowest_trust(lowest, trust)
-            puts.append(make_put(self._log, self.id, self._record.place, entry, parts, trust, state))
-        return puts, lowest
+            added.append(make_added(self._log, self.id, self._record.place, entry, parts, trust, state))
+        return added, lowest
 
     def _keep(self, trust: str) -> Op:
         """Return the op that makes a commit fail unless the batch is as it was read."""
@@ -304,10 +307,10 @@ class Batch:
         raise Conflict(f"others kept changing the batch {self.id!r}", hint="try again", id=self.id)
 
 
-def make_put(
+def make_added(
     log: Log, batch: str, place: str, entry: Entry, parts: tuple[Part, ...], trust: str, state: _State
-) -> Put:
-    """Return the op that adds a message to a batch."""
+) -> Added:
+    """Return what adds a message to a batch."""
     tokens = estimate_parts(parts)
     number = state.add(parts, tokens)
     text, stored = encode(parts)
@@ -324,7 +327,7 @@ def make_put(
         stored,
         None if entry.usage is None else dict(entry.usage),
     )
-    return log.put(MESSAGE, f"{batch}/{number}", record, NEW)
+    return Added(log.put(MESSAGE, f"{batch}/{number}", record, NEW), record, parts)
 
 
 def read_state(found: Sequence[Crystal[MessageRecord]]) -> _State:

@@ -6,18 +6,21 @@ before, so that a crash in between loses nothing: the next redaction finishes it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from dgent import codec
 from dgent.errors import InputError
-from dgent.messages.log import Log
-from dgent.messages.part import decode, encode, estimate_parts, find_result
+from dgent.messages.log import PAGE, Log
+from dgent.messages.part import decode, encode, find_result
 from dgent.messages.record import (
     BATCH,
     END,
     ERASURE,
+    INCOMING,
     MESSAGE,
     SCHEMAS,
     SUMMARY,
@@ -28,6 +31,8 @@ from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import Delete
 
+_SAID = ("text", "note", "origin", "by", "usage", "reason", "session", "error")
+_SAID_IN_PARTS = ("text", "name", "arguments", "signature")
 _BY_NAME = {each.name: each for each in SCHEMAS}
 
 
@@ -73,33 +78,35 @@ async def redact(log: Log, text: str, instead: str) -> int:
         raise InputError("what comes instead has the redacted text in it", field="instead")
     await finish_redactions(log)
     count = 0
-    async for found in log.iterate(MESSAGE, {"place": log.range_of()}, "place"):
-        if await _has_text(log, found, text):
-            count += 1
-            await _replace(log, found, _redact_message(found.value, text, instead))
-    async for found in _find_summaries(log):
-        if await _has_text(log, found, text):
-            count += 1
-            made = replace(found.value, text=found.value.text.replace(text, instead))
-            await _replace(log, found, replace(made, note=made.note.replace(text, instead)))
+    for schema in (MESSAGE, SUMMARY, BATCH, INCOMING):
+        placed = schema in (MESSAGE, BATCH)
+        where: Any = {"place": log.range_of()} if placed else {"agent": log.agent}
+        query = Query(schema=schema.name, where=where, descending=False, limit=PAGE)
+        while True:
+            page = await log.universe.page(query)
+            for found in page.items:
+                if isinstance(found, Crystal) and await _has_text(log, found, text):
+                    count += 1
+                    await _replace(log, found, _clean(found.value, text, instead))
+            if page.cursor is None:
+                break
+            query = query.replace(cursor=page.cursor)
     return count
 
 
-def _redact_message(value: MessageRecord, text: str, instead: str) -> MessageRecord:
-    parts = tuple(
-        type(part)(**{name: _swap(getattr(part, name), text, instead) for name in part.__struct_fields__})
-        for part in decode(value.text, value.parts)
-    )
-    body, stored = encode(parts)
-    return replace(
-        value,
-        text=body,
-        parts=stored,
-        tokens=estimate_parts(parts),
-        origin=value.origin.replace(text, instead),
-        by=value.by.replace(text, instead),
-        usage=_swap(value.usage, text, instead),
-    )
+def _clean(value: Any, text: str, instead: str) -> Any:
+    """Return a record with a text replaced in everything that somebody said."""
+    fields = vars(value)
+    made = {name: _swap(fields[name], text, instead) for name in _SAID if name in fields}
+    if "parts" in fields:
+        parts = tuple(
+            msgspec.structs.replace(
+                part, **{name: _swap(getattr(part, name), text, instead) for name in _SAID_IN_PARTS}
+            )
+            for part in decode(value.text, value.parts)
+        )
+        made["text"], made["parts"] = encode(parts)
+    return replace(value, **made)
 
 
 def _swap(value: Any, text: str, instead: str) -> Any:
@@ -115,12 +122,21 @@ def _swap(value: Any, text: str, instead: str) -> Any:
 
 async def _has_text(log: Log, found: Crystal[Any], text: str) -> bool:
     """Check whether a version of a record has a text anywhere."""
-    if any(text in each for each in _texts(vars(found.value))):
+    if any(text in each for each in _find_said(vars(found.value))):
         return True
     if (found.rev or 1) == 1:
         return False
     versions = await log.universe.history(found.id)
-    return any(text in each for v in versions if v.datum is not None for each in _texts(v.datum.data))
+    return any(text in each for v in versions if v.datum is not None for each in _find_said(v.datum.data))
+
+
+def _find_said(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of a record that somebody said; names of parts and agents are none."""
+    for name in _SAID:
+        yield from _texts(data.get(name))
+    for part in data.get("parts") or ():
+        for name in _SAID_IN_PARTS:
+            yield from _texts(part.get(name))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -60,16 +60,18 @@ class History(NamedTuple):
         return [message for turn in self.turns for message in turn.messages]
 
 
-async def read_history(log: Log, as_of: AsOf, messages: int | None, tokens: int | None) -> History:
+async def read_history(
+    log: Log, as_of: AsOf, messages: int | None, tokens: int | None, before: str = END
+) -> History:
     """Return the newest ended batches that are not archived and fit, whole, and the summary of the rest.
 
-    The newest one is always among them.
+    The newest one before a place is always among them.
     """
     log.require("read")
     head = await log.find_head(as_of)
     chosen: list[Crystal[BatchRecord]] = []
     count, size, more = 0, 0, False
-    async with aclosing(walk_active(log, head, as_of)) as batches:
+    async with aclosing(walk_active(log, head, as_of, before)) as batches:
         async for each in batches:
             if each.value.state == "open" or not each.value.count:
                 continue
@@ -84,11 +86,10 @@ async def read_history(log: Log, as_of: AsOf, messages: int | None, tokens: int 
 
 
 async def walk_active(
-    log: Log, head: Crystal[SummaryRecord] | None, as_of: AsOf = None
+    log: Log, head: Crystal[SummaryRecord] | None, as_of: AsOf = None, high: str = END
 ) -> AsyncGenerator[Crystal[BatchRecord], None]:
     """Yield the batches that are not archived, newest first."""
     low = "" if head is None else f"{head.value.last}{END}"
-    high = END
     while True:
         page = await log.find_batches(low=low, high=high, limit=SOME, as_of=as_of)
         for each in page:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime
 from typing import Any, TypeVar
 
-from dgent import ids
+from dgent import clock, codec, ids
 from dgent.errors import Conflict, Denied, InputError, KeyReused, NotFound, Unsupported
 from dgent.messages.record import (
     BATCH,
@@ -23,11 +23,13 @@ from dgent.messages.record import (
     place_of_agent,
 )
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Check, Committed, Delete, Expect, Op, Put
 from dgent.universe import write
 from dgent.universe.gate import TRUSTS, Gate
+from dgent.universe.position import known_seq
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -76,8 +78,19 @@ class Log:
         self, schema: Schema[Any], id: str, record: Any, expect: Expect, at: datetime | None = None
     ) -> Put:
         """Return the op that stores a record; `at` is when it was made, if not now."""
-        contracts, author = self.universe.contracts, self.universe.author
-        datum, _ = write.new_datum(contracts, record, schema=schema, id=id, author=author, created_at=at)
+        # The room made the record of checked values, so it need not be read back to see whether it fits.
+        data = {
+            name: value if type(value) is str and value.isascii() else codec.plain(value)
+            for name, value in vars(record).items()
+        }
+        datum = Datum(
+            id,
+            clock.now() if at is None else at,
+            data,
+            author=self.universe.author,
+            schema=schema.name,
+            schema_version=schema.version,
+        )
         return Put(datum, expect, None, True)
 
     def change(self, found: Crystal[Any], record: Any) -> Put:
@@ -138,7 +151,8 @@ class Log:
 
         They are the same but where records came from a store with more commits.
         """
-        seq = await self.universe.seq()
+        seq = known_seq(self.universe.backend)
+        seq = await self.universe.seq() if seq is None else seq
         if self._floor is None:
             newest = await self.find_batches(limit=1)
             self._floor = order_of(newest[0].value.place) if newest else -1

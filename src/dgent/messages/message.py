@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dgent.errors import InputError
 from dgent.messages.part import Content, Part, check_content, decode
-from dgent.messages.record import MESSAGE, ROLES, BatchRecord, MessageRecord
+from dgent.messages.record import ROLES, BatchRecord, MessageRecord
 from dgent.model.crystal import Crystal
 from dgent.store.backend import Put
 from dgent.universe.gate import TRUSTS
@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True):
             )
         if self.trust is not None:
             check_trust(self.trust)
+        check_words(self.origin, "origin")
+        check_words(self.by, "by")
         return check_content(self.content)
 
 
@@ -96,34 +98,60 @@ def check_trust(trust: object) -> str:
     return trust
 
 
+def check_words(value: object, field: str) -> str:
+    """Return a text; raises InputError for anything else."""
+    if not isinstance(value, str):
+        raise InputError(f"{field} must be a text, not {type(value).__name__}", field=field)
+    return value
+
+
 def build_message(found: Crystal[MessageRecord], archived: bool = False) -> Message:
     """Build a Message from its record."""
-    value = found.value
-    number = ".".join(str(int(part)) for part in found.id.partition("/")[2].split("."))
+    value, edited_at = found.value, found.datum.updated_at if (found.rev or 1) > 1 else None
+    parts = decode(value.text, value.parts)
+    return _build(found.id, value, parts, found.created_at, edited_at, found.datum.seq, archived)
+
+
+def _build(
+    id: str,
+    value: MessageRecord,
+    parts: tuple[Part, ...],
+    at: datetime,
+    edited_at: datetime | None,
+    seq: int | None,
+    archived: bool = False,
+) -> Message:
+    number = ".".join(str(int(part)) for part in id.partition("/")[2].split("."))
     return Message(
-        id=found.id,
+        id=id,
         agent=value.agent,
         batch=value.batch,
         number=number,
         role=value.role,
         text=value.text,
-        parts=decode(value.text, value.parts),
+        parts=parts,
         trust=value.trust,
         origin=value.origin,
         by=value.by,
         tokens=value.tokens,
         usage=value.usage,
-        at=found.created_at,
-        edited_at=found.datum.updated_at if (found.rev or 1) > 1 else None,
-        seq=found.datum.seq,
+        at=at,
+        edited_at=edited_at,
+        seq=seq,
         archived=archived,
     )
 
 
-def build_added(op: Put, seq: int | None) -> Message:
-    """Build a Message from the op that added it; it has no seq before its transaction is over."""
-    datum = op.datum.replace(rev=1, seq=seq)
-    return build_message(Crystal.from_datum(datum, MESSAGE))
+class Added(NamedTuple):
+    """A message that is about to be added: the op, its record and its parts."""
+
+    op: Put
+    record: MessageRecord
+    parts: tuple[Part, ...]
+
+    def build(self, seq: int | None) -> Message:
+        """Build the Message; it has no seq before its transaction is over."""
+        return _build(self.op.id, self.record, self.parts, self.op.datum.created_at, None, seq)
 
 
 def build_batch(id: str, value: BatchRecord, started_at: datetime) -> BatchInfo:

@@ -11,11 +11,11 @@ import msgspec
 from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.messages import erase, transfer
-from dgent.messages.batch import Batch, make_put, read_state
+from dgent.messages.batch import Batch, make_added, read_state
 from dgent.messages.compress import Compressed, compress, restore
 from dgent.messages.history import History, Summary, build_summary, list_summaries, read_history
 from dgent.messages.log import Log, ended_error, is_archived
-from dgent.messages.message import BatchInfo, Entry, Message, build_added, build_batch, build_message
+from dgent.messages.message import Added, BatchInfo, Entry, Message, build_batch, build_message, check_words
 from dgent.messages.part import (
     Content,
     check_content,
@@ -41,7 +41,7 @@ from dgent.messages.strategy import Strategy
 from dgent.messages.transfer import ImportedMessages
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
-from dgent.store.backend import AsOf, Op, Put
+from dgent.store.backend import AsOf, Op
 from dgent.universe.gate import TRUSTS
 from dgent.universe.search import check_k
 from dgent.universe.transaction import Transaction
@@ -117,16 +117,18 @@ class Messages:
                 hint=f"use one of {', '.join(BATCH_TYPES)}",
                 field="type",
             )
+        for field, value in (("origin", origin), ("session", session), ("cause", cause)):
+            check_words(value, field)
         checked = [(entry, entry.check()) for entry in entries]
         log, id = self._log, ids.new_id()
         saw, order = await log.next_order()
         place, known = place_of_batch(self.agent, order, id), read_state(())
         trust: str = TRUSTS[0]
-        puts: list[Put] = []
+        added: list[Added] = []
         for entry, parts in checked:
             stamped = log.stamp(trust if entry.trust is None else entry.trust)
             trust = lowest_trust(trust, stamped)
-            puts.append(make_put(log, id, place, entry, parts, stamped, known))
+            added.append(make_added(log, id, place, entry, parts, stamped, known))
         done = state == "complete"
         if done and known.pending:
             raise Conflict("a call of a tool has no result", hint="begin a batch, and add the result to it")
@@ -146,7 +148,7 @@ class Messages:
             clock.now() if done else None,
         )
         first = log.put(BATCH, id, record, 0)
-        ops: list[Op] = [first, *puts]
+        ops: list[Op] = [first, *(each.op for each in added)]
         committed = None
         if key is None:
             committed = await log.commit(ops, tx)
@@ -156,7 +158,7 @@ class Messages:
         batch = Batch(log, id, record, 1, first.datum.created_at)
         batch._state = None if tx is not None else known
         seq = None if committed is None else committed.seq
-        return batch, [build_added(op, seq) for op in puts]
+        return batch, [each.build(seq) for each in added]
 
     async def get_batch(self, id: str) -> Batch:
         """Return a batch by its id; raises NotFound."""

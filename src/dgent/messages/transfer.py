@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
@@ -44,6 +45,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     records: int = 0
 
 
+_NUMBER = re.compile(r"[0-9]{8}(\.[0-9]{4})?")
 _decoder = msgspec.json.Decoder(_Line)
 
 
@@ -164,7 +166,8 @@ def _check_record(log: Log, line: _Line, record: Any) -> Any:
     record = replace(record, trust=log.stamp(record.trust))
     if line.kind == "message":
         batch, _, number = line.id.partition("/")
-        if record.batch != batch or not record.place.endswith(f".{number}") or record.role not in ROLES:
+        fits = record.batch == batch and record.place.endswith(f".{number}") and record.role in ROLES
+        if not fits or not _NUMBER.fullmatch(number):
             raise InputError(f"{line.id!r} does not fit its batch, place or role")
     if line.kind == "batch":
         if record.type not in BATCH_TYPES or record.state not in BATCH_STATES or "/" in line.id:
