@@ -142,7 +142,7 @@ async def test_datums_are_committed_before_rows_where_two_databases_hold_them(tm
 
         @sa.event.listens_for(place.engine.sync_engine, "commit")
         def fail(connection) -> None:
-            raise sa.exc.OperationalError("COMMIT", {}, Exception("the disk is gone"))
+            raise sa.exc.OperationalError("COMMIT", {}, OSError("the disk is gone"))
 
         with pytest.raises(StorageError, match="disk is gone"):
             await brain.capture("in one half", ["a"])

@@ -54,8 +54,6 @@ async def difference(place) -> list[object]:
         options["include_name"] = lambda name, kind, _parents: kind != "table" or name in ours
         return compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata)
 
-    if place.engine.dialect.name == "sqlite":
-        return []
     async with place.engine.connect() as connection:
         return await connection.run_sync(compare)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
 import pytest
 
+import dgent
 from dgent.errors import Conflict, InputError, NotFound
-from dgent.tables import connect
+from dgent.tables import connect, find_halves
 from dgent.tables.migrate import run_migrations
 from dgent.tables.town import Town
 
@@ -91,3 +94,24 @@ async def test_wrong_ids_and_roles_are_named(universe, town) -> None:
             await call
     assert await universe.count(schema="town.turn") == 0
     assert [each.id for each in await town.list_conversations("Ann", active=True)] == [talk.id]
+
+
+async def test_programs_that_add_turns_at_once_have_one_order(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    async with dgent.open(url) as u, await connect(u) as place:
+        await run_migrations(place)
+        town = Town(u, place)
+        await town.create_citizen("Ann")
+        talk = await town.start_conversation("Ann")
+        words = [sys.executable, "-m", "tests.tables.adders", url, talk.id, "other", "12"]
+        program = await asyncio.create_subprocess_exec(*words)
+        while program.returncode is None:  # it has much to import first
+            await town.add_turn(talk.id, "citizen", "here")
+            await asyncio.sleep(0.01 if (await town.get_conversation(talk.id)).turn_count > 12 else 0.5)
+        assert program.returncode == 0
+        turns = await town.transcript(talk.id)
+        assert [each.turn_number for each in turns] == list(range(1, len(turns) + 1))
+        said = [each.content for each in turns if each.role == "user"]
+        assert said == [f"other {n}" for n in range(12)]
+        assert [each.id for each in await u.causal_chain(turns[-1].id)] == [each.id for each in turns]
+        assert await find_halves(u, place) == []

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from dgent.tables.adapter import TableAdapter
     from dgent.tables.brain import Brain
     from dgent.tables.category import APP_STATE, Migration
+    from dgent.tables.crystals import crystallize
     from dgent.tables.gardener import Gardener
     from dgent.tables.halves import find_halves, repair
+    from dgent.tables.lookup import find_adapter, find_id, list_tables
     from dgent.tables.migrate import (
         ensure_migrations,
         get_current_revision,
@@ -33,11 +35,15 @@ _HOME = {
     "TableAdapter": "dgent.tables.adapter",
     "Town": "dgent.tables.town",
     "connect": "dgent.tables.place",
+    "crystallize": "dgent.tables.crystals",
     "ensure_migrations": "dgent.tables.migrate",
+    "find_adapter": "dgent.tables.lookup",
     "find_halves": "dgent.tables.halves",
+    "find_id": "dgent.tables.lookup",
     "get_current_revision": "dgent.tables.migrate",
     "get_pending_migrations": "dgent.tables.migrate",
     "list_revisions": "dgent.tables.migrate",
+    "list_tables": "dgent.tables.lookup",
     "make_revision": "dgent.tables.migrate",
     "repair": "dgent.tables.halves",
     "run_migrations": "dgent.tables.migrate",
@@ -52,11 +58,15 @@ __all__ = [
     "TableAdapter",
     "Town",
     "connect",
+    "crystallize",
     "ensure_migrations",
+    "find_adapter",
     "find_halves",
+    "find_id",
     "get_current_revision",
     "get_pending_migrations",
     "list_revisions",
+    "list_tables",
     "make_revision",
     "repair",
     "run_migrations",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from dgent import clock, ids
@@ -20,12 +20,11 @@ from dgent.errors import (
     DgentError,
     InputError,
     NotFound,
-    StorageError,
     TransactionConflict,
-    Unavailable,
     VersionConflict,
 )
 from dgent.model.schema import Schema
+from dgent.tables.adapter import explain
 from dgent.tables.models.model import Base
 from dgent.universe.transaction import Transaction
 
@@ -107,18 +106,11 @@ async def find_row(session: AsyncSession, model: type[M], id: str) -> M:
 
 def translate(error: Exception) -> DgentError:
     """Return dgent's error for one of SQLAlchemy's; errors of drivers do not leave this room."""
-    if isinstance(error, DgentError):
+    if not isinstance(error, SQLAlchemyError):
+        assert isinstance(error, DgentError)
         return error
-    cause = error.orig if isinstance(error, DBAPIError) else None
-    text = str(cause or error)
-    if "no such table" in text or getattr(cause, "sqlstate", None) == "42P01":
-        return InputError(
-            text, hint="make the tables first: ensure_migrations(place), `dgent tables upgrade`"
-        )
-    if cause is not None and isinstance(cause.__cause__, DgentError):
-        return cause.__cause__
-    if isinstance(error, IntegrityError):
-        return Conflict(text, hint="another row has it, or a rule of the table forbids it")
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return Unavailable(text, hint="the database of the tables is unavailable; try again")
-    return StorageError(text)
+    cause = getattr(error, "orig", None)
+    if "no such table" in str(cause) or getattr(cause, "sqlstate", None) == "42P01":
+        hint = "make the tables first: ensure_migrations(place), `dgent tables upgrade`"
+        return InputError(str(cause), hint=hint)
+    return explain(error, "the tables")

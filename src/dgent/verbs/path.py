@@ -21,6 +21,8 @@ from dgent.verbs.index import MODULES, NOUNS
 ROOT = "self"
 ALIASES = {"data.causal_chain": "data.chain", "data.manifest": "store.status"}
 """Paths that are known by another name."""
+TABLE, TABLE_ALIASES = "data.table", {"causal_chain": "chain"}
+"""Where the verbs of tables are, too: `self.data.table.crystal.get` is `table.get` with that model."""
 POINTS = ("as_of", "since")
 """Fields that take the number of a commit, too."""
 
@@ -45,7 +47,7 @@ def verb_of(path: str) -> str:
         raise InputError(f"a path is text, not {type(path).__name__}", field="path")
     id = path.removeprefix(ROOT + ".")
     rooted = path != id
-    id = ALIASES.get(id, id)
+    id = _split_table(id)[0] or ALIASES.get(id, id)
     if rooted and id in MODULES:
         return id
     known = [f"{ROOT}.{each}" for each in MODULES]
@@ -57,8 +59,19 @@ def verb_of(path: str) -> str:
     raise NotFound(f"there is no path {path!r}", hint=listed, path=path)
 
 
+def _split_table(id: str) -> tuple[str, dict[str, str]]:
+    """Return the verb and the model of a path below `data.table`; no verb for any other path."""
+    place, _, name = id.removeprefix(TABLE + ".").rpartition(".")
+    if not id.startswith(TABLE + "."):
+        return "", {}
+    verb = f"table.{TABLE_ALIASES.get(name, name)}"
+    return (verb, {"model": place} if place else {}) if verb in MODULES else ("", {})
+
+
 def offers(path: str = ROOT) -> Offers:
     """List the paths below one, such as `self` or `self.data`."""
+    if path.rstrip(".") == f"{ROOT}.{TABLE}":
+        path = f"{ROOT}.table"
     below = [id for id in MODULES if f"{ROOT}.{id}".startswith(path.rstrip(".") + ".")]
     if not below:
         verb_of(path)
@@ -72,7 +85,7 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
     A verb that streams gives an async iterator. The caller's trust is checked at every call; listing
     paths (`self`, `self.data`) is open to everyone.
     """
-    if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in NOUNS):
+    if isinstance(path, str) and (path == ROOT or path.removeprefix(ROOT + ".") in (*NOUNS, TABLE)):
         check(caller, path, "help")
         return offers(path)
     remote = not getattr(universe.backend, "holds_rooms", True)
@@ -82,6 +95,7 @@ async def invoke(universe: Universe, path: str, /, *, caller: Caller = HERE, **a
 async def dispatch(context: Context, path: str, args: dict[str, Any]) -> Any:
     """Call the verb at a path in the call context of a door."""
     verb = registry.find(verb_of(path))
+    args = {**args, **_split_table(path.removeprefix(ROOT + "."))[1]}
     fields = {field.name: field for field in fields_of(verb, VerbField)}
     given = {_name(name, fields): each for name, each in args.items()}
     result = registry.call(

@@ -6,16 +6,14 @@ inserted with plain SQL, and a later revision can add a column to a table that h
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData, String, func
+from sqlalchemy import JSON, DateTime, Double, MetaData, String, func
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
 
 from dgent import clock
-from dgent.errors import InputError
 from dgent.ids import new_id as new_id
 
 ID = String(64)
@@ -31,33 +29,12 @@ NAMES = {
 }
 
 
-class Moment(TypeDecorator[datetime]):
-    """A time with a zone: stored in UTC and read as UTC, also by SQLite, which has no zones."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return a time in UTC; raises InputError for one without a zone, which could be any of 38."""
-        if value is None:
-            return None
-        if not isinstance(value, datetime) or value.tzinfo is None:
-            raise InputError(f"{value!r} is not a time with a zone", hint="use datetime.now(UTC)")
-        return value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return the stored time as UTC."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
 class Base(DeclarativeBase):
     """The base of the models, with their metadata."""
 
     metadata = MetaData(naming_convention=NAMES)
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        datetime: Moment(),
+        datetime: DateTime(timezone=True),
         float: Double(),
         list[str]: Json,
         dict[str, Any]: Json,
