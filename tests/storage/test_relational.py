@@ -248,3 +248,14 @@ async def test_functions_that_outlast_a_statement_or_run_texts_are_refused(name:
         with pytest.raises(Denied, match="is not allowed in a statement"):
             await u.storage.relational.fetch_all(f"SELECT {name}")
         assert await u.storage.relational.fetch_one("SELECT pg_advisory_xact_lock(1) IS NULL AS x")
+
+
+async def test_a_pragma_sees_a_table_that_was_made_anew(tmp_path: Path) -> None:
+    async with dgent.open(f"sqlite:///{tmp_path / 'store.db'}") as u:
+        tables = u.storage.relational
+        for columns in ("a", "a, b", "a, b, c"):
+            await tables.execute(f"CREATE TABLE notes ({columns})")
+            found = await tables.fetch_all("PRAGMA table_info(notes)")
+            assert ", ".join(row["name"] for row in found) == columns
+            await tables.execute("DROP TABLE notes")
+            assert await tables.fetch_all("PRAGMA table_info(notes)") == []

@@ -6,7 +6,9 @@ There is one SQLite library in a process: this driver has no connections of its 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from sqlalchemy.util import await_only
@@ -44,6 +46,24 @@ def wait(awaitable: Awaitable[R]) -> R:
         raise translate(error) from error
 
 
+_PLACES = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | --[^\n]* | /\*.*?\*/ | (?P<next>\?) | \$(?P<number>\d+)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def name_places(query: str, params: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """Return a statement with parameters by name, as the port takes them, for one that has them by place."""
+    numbers = count(1)
+
+    def name(found: re.Match[str]) -> str:
+        if found["number"]:
+            return f":p{found['number']}"
+        return f":p{next(numbers)}" if found["next"] else found[0]
+
+    return _PLACES.sub(name, query), {f"p{number}": value for number, value in enumerate(params, 1)}
+
+
 class Cursor:
     """Runs statements, and holds all rows of the last one."""
 
@@ -56,7 +76,9 @@ class Cursor:
         self.arraysize = 1
 
     def execute(self, query: str, params: Mapping[str, Any] | Sequence[Any] = ()) -> Cursor:
-        """Run one statement; parameters are given by name."""
+        """Run one statement; parameters are `:name` with a mapping, or `?` with a sequence."""
+        if params and not isinstance(params, Mapping):
+            query, params = name_places(query, params)
         answer: Answer = wait(self._session.run(query, params or None))  # type: ignore[arg-type]
         if answer.names:
             self.description = [(name, None, None, None, None, None, None) for name in answer.names]

@@ -56,6 +56,7 @@ class DgentDialect(base.SQLiteDialect):
         types.DateTime: own.DateTime,
         types.Time: own.Time,
         types.Numeric: own.Numeric,
+        types.Float: own.Float,
     }
 
     @classmethod

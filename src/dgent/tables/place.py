@@ -132,7 +132,6 @@ def _make_engine(dialect: Dialect, open_one: Callable[[], Any]) -> AsyncEngine:
 
 
 _WRITES = re.compile(r"\b(?:insert|update|delete|replace)\b", re.IGNORECASE)
-_PLACES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\d+)""")
 
 
 def _recorder(done: list[tuple[str, Any, int | None]]) -> Callable[..., None]:
@@ -146,7 +145,7 @@ def _recorder(done: list[tuple[str, Any, int | None]]) -> Callable[..., None]:
         _check_ids(context)
         rows = -1 if executemany else cursor.rowcount
         for each in parameters if executemany else [parameters]:
-            query, params = _name_places(statement, each)
+            query, params = (statement, each) if isinstance(each, dict) else dbapi.name_places(statement, each)
             done.append((query, params, None if rows < 0 else rows))
 
     return record
@@ -166,11 +165,3 @@ def _check_ids(context: Any) -> None:
                     hint=f"give the {column.name} with the row",
                     field=column.name,
                 )
-
-
-def _name_places(statement: str, parameters: Any) -> tuple[str, Any]:
-    """Return a statement with parameters by name, as the port takes them, where they are by place."""
-    if isinstance(parameters, dict):
-        return statement, parameters
-    named = _PLACES.sub(lambda found: f":p{found[1]}" if found[1] else found[0], statement)
-    return named, {f"p{number}": value for number, value in enumerate(parameters, 1)}

@@ -86,8 +86,11 @@ def store_decimal(value: Any) -> Any:
     return near
 
 
-class Numeric(types.Numeric[Any]):
-    """A decimal number: up to 15 digits with a fraction, 64 bits without; others are refused, not rounded."""
+class _Decimals:
+    """Stores decimals as numbers: 15 digits with a fraction, 64 bits without; others are refused."""
+
+    asdecimal: bool
+    scale: int | None = None
 
     def bind_processor(self, dialect: Any) -> Process | None:
         """Return the function that makes the number to store."""
@@ -110,3 +113,11 @@ class Numeric(types.Numeric[Any]):
             return found
 
         return process
+
+
+class Numeric(_Decimals, types.Numeric[Any]):
+    """A decimal number, which is never rounded."""
+
+
+class Float(_Decimals, types.Float[Any]):
+    """A number with a fraction, read as a decimal where that is asked for."""

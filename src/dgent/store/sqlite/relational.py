@@ -227,10 +227,10 @@ class SQLiteRelational(IRelationalStore):
                     lambda reader: reader.fetch(statement, given, first), query not in self._slow
                 )
                 # Counting the rows of a large table is one step of SQLite, like a call of a function.
-                if thread_time() - began < SLOW_S:
-                    keep(self._reads, query, (statement, ()))
-                else:
+                if thread_time() - began >= SLOW_S:
                     keep(self._slow, query, True)
+                elif statement.first != "pragma":
+                    keep(self._reads, query, (statement, ()))
                 return found
             except Denied:
                 if not self.learn(statement):

@@ -24,6 +24,7 @@ LOOP_BUDGET_S = 0.002  # of the processor; a statement that takes longer begins 
 LOOP_LENGTH = 1 << 16  # bytes of a text or a row; a function that makes longer ones takes long at a stretch
 KEPT = 512  # statements, by their texts
 DEFINE = frozenset(("create", "alter", "drop", "analyze", "reindex"))
+_NEW_EACH_TIME = DEFINE | {"pragma"}
 _CHANGE = frozenset(("insert", "update", "delete", "replace", "with"))
 
 
@@ -116,6 +117,9 @@ class SQLConnection:
     def _start(self, statement: Statement, params: Params | None) -> apsw.Cursor:
         self.authorizer.defines, self.authorizer.refusal = statement.first in DEFINE, None
         try:
+            if statement.first == "pragma":  # it answers by what the connection knows of the tables
+                self.connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+                return self.connection.execute(statement.sql, params, can_cache=False)
             return self.connection.execute(statement.sql, params)
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
             raise explain_value(error, params) from None
@@ -159,7 +163,7 @@ class SQLConnection:
             cursor = self._start(statement, params)
         finally:
             self.connection.exec_trace = None
-        if "*" not in statement.sql and statement.first not in DEFINE:
+        if "*" not in statement.sql and statement.first not in _NEW_EACH_TIME:
             keep(self._names, statement.sql, found[0])
         return cursor, found[0]
 
