@@ -282,7 +282,18 @@ class OpenState:
     """The open state of a handle on a store, shared with the views that rooms have of it."""
 
     __slots__ = (
-        *("blobs", "choices", "closed", "loop", "machine", "others", "provider", "storage", "telemetry"),
+        *(
+            "adapters",
+            "blobs",
+            "choices",
+            "closed",
+            "loop",
+            "machine",
+            "others",
+            "provider",
+            "storage",
+            "telemetry",
+        ),
     )
 
     def __init__(self) -> None:
@@ -290,6 +301,7 @@ class OpenState:
         self.choices: tuple[Backend, ...] = ()  # of which the first that answers is opened
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
+        self.adapters: Any = None  # the tables that are registered, once one was
         self.blobs: Any = None  # the place of blobs, once one was used
         self.storage: Mapping[str, Mapping[str, Any]] = {}  # the settings of ports, by their names
         self.telemetry: ITelemetryStore | None = None  # once it was used

@@ -56,6 +56,7 @@ from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream
 from dgent.system.progress import Progress
 from dgent.universe import relation, upgrade, write
+from dgent.universe.adapters import Adapters
 from dgent.universe.contract import Contracts, Recalled
 from dgent.universe.embedding import EmbeddingReport
 from dgent.universe.gate import Principal
@@ -431,6 +432,10 @@ class Universe:
     @property
     def storage(self) -> StorageProvider:
         """The stores beside the records: tables, vectors, blobs and telemetry."""
+
+    @property
+    def adapters(self) -> Adapters:
+        """The application tables that are registered here: `u.adapters.register(adapter)`."""
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Register schemas; a contract or step that is wrong raises here, before any data."""

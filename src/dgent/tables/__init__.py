@@ -8,6 +8,7 @@ from dgent.errors import Unsupported
 from dgent.system.lazy import load_on_use
 
 if TYPE_CHECKING:
+    from dgent.tables.adapter import TableAdapter
     from dgent.tables.brain import Brain
     from dgent.tables.category import APP_STATE, Migration
     from dgent.tables.gardener import Gardener
@@ -29,6 +30,7 @@ _HOME = {
     "Gardener": "dgent.tables.gardener",
     "Migration": "dgent.tables.category",
     "Place": "dgent.tables.place",
+    "TableAdapter": "dgent.tables.adapter",
     "Town": "dgent.tables.town",
     "connect": "dgent.tables.place",
     "ensure_migrations": "dgent.tables.migrate",
@@ -47,6 +49,7 @@ __all__ = [
     "Gardener",
     "Migration",
     "Place",
+    "TableAdapter",
     "Town",
     "connect",
     "ensure_migrations",

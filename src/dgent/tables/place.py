@@ -145,7 +145,9 @@ def _recorder(done: list[tuple[str, Any, int | None]]) -> Callable[..., None]:
         _check_ids(context)
         rows = -1 if executemany else cursor.rowcount
         for each in parameters if executemany else [parameters]:
-            query, params = (statement, each) if isinstance(each, dict) else dbapi.name_places(statement, each)
+            query, params = (
+                (statement, each) if isinstance(each, dict) else dbapi.name_places(statement, each)
+            )
             done.append((query, params, None if rows < 0 else rows))
 
     return record

@@ -15,6 +15,7 @@ from dgent.model.schema import Schema
 from dgent.store.backend import LIVE, Backend, Check, Op, Put
 from dgent.store.engine.check import check_limit
 from dgent.universe import write
+from dgent.universe.gate import Gate
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
@@ -50,7 +51,14 @@ async def causal_chain(universe: Universe, source: Backend, id: str, limit: int 
     """Return the record and its causes, oldest first; with a limit, the nearest causes."""
     check_limit(limit)
     most = MAX_CHAIN if limit is None else min(limit, MAX_CHAIN)
-    nearest_first = await source.ancestors(ids.check_id(id), most)
+    adapters = universe._life.adapters
+    # Rows have no gate and no past: they are for those who may run SQL, now.
+    if adapters is not None and universe.past is None and not isinstance(universe.backend, Gate):
+        from dgent.universe.adapters import follow_chain  # loads when it is used
+
+        nearest_first = await follow_chain(adapters, source, ids.check_id(id), most)
+    else:
+        nearest_first = await source.ancestors(ids.check_id(id), most)
     return [universe.contracts.lenient(datum) for datum in reversed(nearest_first)]
 
 

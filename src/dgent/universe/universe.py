@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from dgent.store.offline.report import Degradation
     from dgent.store.port.statement import BoundStatement, Params
     from dgent.system.progress import Progress
+    from dgent.universe.adapters import Adapters
     from dgent.universe.focus import Focus
     from dgent.universe.storage import StorageProvider
 
@@ -247,6 +248,17 @@ class Universe:
         if self._life.provider is None:
             self._life.provider = StorageProvider(self)
         found: StorageProvider = self._life.provider
+        return found
+
+    @property
+    def adapters(self) -> Adapters:
+        """The application tables that are registered here: `u.adapters.register(adapter)`."""
+        self._check()
+        from dgent.universe.adapters import Adapters  # loads when it is used
+
+        if self._life.adapters is None:
+            self._life.adapters = Adapters()
+        found: Adapters = self._life.adapters
         return found
 
     # -- schemas --------------------------------------------------------------------------

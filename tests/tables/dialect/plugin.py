@@ -6,10 +6,11 @@ import pytest
 
 pytest.register_assert_rewrite("sqlalchemy.testing.assertions")
 
-from dgent.store.sqlite import session  # noqa: E402
 from sqlalchemy.dialects.sqlite import provision  # noqa: E402, F401  # registers its own steps first
 from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: E402, F403
 from sqlalchemy.testing.provision import post_configure_engine  # noqa: E402
+
+from dgent.store.sqlite import session  # noqa: E402
 
 
 @post_configure_engine.for_db("sqlite")

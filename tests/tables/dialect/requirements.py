@@ -1,4 +1,4 @@
-"""What the dialect can do, as SQLAlchemy's suite asks for it: each difference from its defaults has a reason."""
+"""What the dialect can do, as SQLAlchemy's suite asks for it, with a reason for each difference."""
 
 from __future__ import annotations
 
