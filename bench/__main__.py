@@ -34,6 +34,7 @@ from bench.relational import relational
 from bench.search import search
 from bench.stores import Stores
 from bench.studio import studio
+from bench.tables import tables
 from bench.telemetry import telemetry
 from bench.vectors import vectors
 
@@ -55,6 +56,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "flow": flow,
     "blob": blob,
     "relational": relational,
+    "tables": tables,
     "search": search,
     "locomo": locomo,
     "mcp": mcp,

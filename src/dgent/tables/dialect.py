@@ -97,10 +97,6 @@ class DgentDialect(base.SQLiteDialect):
         """Set the level of isolation of a connection."""
         dbapi_connection.session.isolation = level
 
-    def get_default_isolation_level(self, dbapi_conn: Any) -> Isolation:
-        """Return the level of isolation of new connections."""
-        return "READ COMMITTED"
-
     def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
         """Return whether each statement of a connection is a transaction."""
         return bool(dbapi_conn.session.isolation == "AUTOCOMMIT")

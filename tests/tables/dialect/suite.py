@@ -7,8 +7,8 @@ import re
 from sqlalchemy.testing import suite
 
 PARTS = (
-    "InsertBehavior|SimpleUpdateDelete|Transaction|Isolation|JSON|Date|Time|Numeric|String|ComponentReflection"
-    "|HasTable|CompositeKeyReflection|Uuid|LargeBinary|Boolean|Integer|Enum|Rowcount|Returning|Escaping"
+    "InsertBehavior|SimpleUpdateDelete|Transaction|.*Isolation|JSON|Date|Time|Numeric|String"
+    "|ComponentReflection"
 )
 # A name that begins with an underscore is a base of others.
 globals().update({name: made for name, made in vars(suite).items() if re.match(rf"(?:{PARTS})\w*Test", name)})

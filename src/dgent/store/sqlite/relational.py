@@ -222,14 +222,8 @@ class SQLiteRelational(IRelationalStore):
             return []
         if not statement.writes:
             try:
-                began = thread_time()
-                found = await self.read(
-                    lambda reader: reader.fetch(statement, given, first), query not in self._slow
-                )
-                # Counting the rows of a large table is one step of SQLite, like a call of a function.
-                if thread_time() - began >= SLOW_S:
-                    keep(self._slow, query, True)
-                elif statement.first != "pragma":
+                found = await self.read(query, lambda reader: reader.fetch(statement, given, first))
+                if query not in self._slow and statement.first != "pragma":
                     keep(self._reads, query, (statement, ()))
                 return found
             except Denied:
@@ -248,16 +242,20 @@ class SQLiteRelational(IRelationalStore):
             statement.writes = True
         return wrote
 
-    async def read(self, work: Callable[[SQLConnection], R], brief: bool = True) -> R:
+    async def read(self, query: str, work: Callable[[SQLConnection], R]) -> R:
         """Run work that only reads: here if it is short, else on a thread."""
         reader = self._require_reader()
-        if brief and reader.lock.acquire(blocking=False):
+        if query not in self._slow and reader.lock.acquire(blocking=False):
+            began = thread_time()
             try:
                 return reader.run_briefly(lambda: work(reader))
             except TooLong:
                 pass
             finally:
                 reader.lock.release()
+                # Counting the rows of a large table is one step of SQLite, like a call of a function.
+                if thread_time() - began >= SLOW_S:
+                    keep(self._slow, query, True)
         async with self._room:
             connection = self._idle.pop() if self._idle else self._connect(True)
             try:

@@ -52,7 +52,7 @@ class SQLiteSession(SQLSession):
         if statement.writes or statement.first not in _READS:
             return None
         try:
-            return await self._store.read(lambda reader: reader.answer(statement, params))
+            return await self._store.read(statement.sql, lambda reader: reader.answer(statement, params))
         except Denied:
             if self._store.learn(statement):
                 return None
