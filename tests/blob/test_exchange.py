@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dgent
-from dgent.errors import Corrupt
+from dgent.errors import Conflict, Corrupt
 from dgent.exchange import backup, export
 from dgent.exchange.copy import copy, mirror
 from dgent.store.port.blob import BlobInfo
@@ -142,6 +142,29 @@ async def test_a_backup_has_blobs_and_events_that_are_elsewhere(tmp_path: Path, 
     async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
         assert await open_blobs(u).get("key") == b"new"
         assert sorted(each.id for each in await u.storage.telemetry.query()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("place", ["files", "postgres"])
+async def test_stores_at_one_place_remove_nothing_of_each_other(tmp_path: Path, place: str) -> None:
+    url = f"files:{tmp_path / 'far'}" if place == "files" else url_for(tmp_path)
+    storage = {"blob": {"url": url}}
+    async with dgent.open(f"sqlite:///{tmp_path / 'a.db'}", storage=storage) as u:
+        ours = open_blobs(u)
+        await ours.put("key", b"of a")
+        await ours.put("unused", b"unused")
+        await ours.delete("unused")
+        async with dgent.open(f"sqlite:///{tmp_path / 'b.db'}", storage=storage) as other:
+            theirs = open_blobs(other)
+            await theirs.put("key", b"of b")
+            for blobs in (ours, theirs):
+                with pytest.raises(Conflict, match=r"contents of other stores too \(.*\.db\)"):
+                    await blobs.collect(grace=timedelta(0))
+            with pytest.raises(Conflict, match="none of them is removed"):
+                await theirs.forget("key")
+            assert await theirs.info("key") is None and await ours.get("key") == b"of a"
+        (tmp_path / "b.db").unlink()
+        assert (await ours.collect(grace=timedelta(0))).removed == 2
+        assert await ours.get("key") == b"of a"
 
 
 async def _is_unused() -> bool:

@@ -29,7 +29,8 @@ _TABLES = (
     *("forgotten", "trail"),
 )
 
-_BESIDE = ("telemetry", "blob_chunk", "blob_upload", "blob_content")  # made when they are first used
+# Made when they are first used.
+_BESIDE = ("telemetry", "blob_chunk", "blob_upload", "blob_content", "blob_user")
 
 _names: dict[Path, str] = {}
 _made: set[str] = set()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from dgent import clock
-from dgent.errors import Denied, InputError, NotFound
+from dgent.errors import Conflict, Denied, InputError, NotFound
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.ref import Ref
@@ -36,6 +36,7 @@ from dgent.store.port.blob import (
     check_type,
     find_sha256,
     make_damage_error,
+    name_user,
 )
 from dgent.store.registry import contents_beside, contents_for
 from dgent.universe.contract import Contracts
@@ -78,8 +79,10 @@ SCHEMAS: tuple[Schema[Any], ...] = (KEY, ORPHAN)
 class BlobPlace:
     """The contents of an open store, shared by all handles on it."""
 
-    def __init__(self, contents: BlobContents) -> None:
+    def __init__(self, contents: BlobContents, user: str | None) -> None:
         self.contents, self.declared = contents, False
+        self.user = user  # the name of this store at a place that others may use too
+        self.noted = user is None
         self.checked: dict[str, object] = {}  # contents that were as they should be, and their stamps
         self.contracts = Contracts()
         for schema in SCHEMAS:
@@ -95,10 +98,20 @@ def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
     life = universe._life
     if life.blobs is None:
         url = url or life.storage.get("blob", {}).get("url")
-        made = contents_for(url) if url else contents_beside(universe._unlimited().backend)
-        life.blobs = BlobPlace(made)
+        backend = universe._unlimited().backend
+        made = contents_for(url) if url else contents_beside(backend)
+        life.blobs = BlobPlace(made, _name_store(backend) if url else None)
     place: BlobPlace = life.blobs
     return BlobStore(universe, place)
+
+
+def _name_store(backend: Any) -> str | None:
+    """Return how a store is noted at a place that it shares with others; None where it does not last."""
+    reached = getattr(backend, "reachable_store", backend)
+    if getattr(reached, "name", "") == "postgres":
+        return f"postgres {reached.address.place}"
+    path = getattr(reached, "path", None) or getattr(reached, "folder", None)
+    return None if path is None else name_user(str(path))
 
 
 def key_id(key: str) -> str:
@@ -120,7 +133,25 @@ class BlobStore:
         if not self._place.declared:
             self._universe._undeclared.extend(SCHEMAS)
             await self._universe._ready()
+            await self._note_store()
             self._place.declared = True
+
+    async def _note_store(self) -> None:
+        """Note this store at a place that others may use too, so that none of them collects its contents."""
+        if not self._place.noted and self._place.user is not None:
+            await self.contents.note_user(self._place.user)
+            self._place.noted = True
+
+    async def _check_own_place(self) -> None:
+        """Raise Conflict if other stores keep contents here: theirs would look unused."""
+        if self._place.user is not None:
+            others = await self.contents.note_user(self._place.user)
+            if others:
+                raise Conflict(
+                    f"{self.contents.place} has contents of other stores too ({', '.join(others)}), so none"
+                    " of them is removed",
+                    hint="give each store a place of its own: storage.blob.url",
+                )
 
     # -- writing --------------------------------------------------------------------------
 
@@ -208,7 +239,11 @@ class BlobStore:
         """Return hash, size and type of a blob by its key, or by a `Ref` to its content."""
         if isinstance(key, str):
             found: Datum | None = await self._universe.get(key_id(key), raw=True)
-            return None if found is None else _info_of(found)
+            if found is None:
+                return None
+            if not self._place.noted:
+                await self._note_store()
+            return _info_of(found)
         sha256 = find_sha256(getattr(key, "id", None))
         if sha256 is None:
             raise InputError(f"{key!r} is neither a key nor a ref to a blob", field="key")
@@ -308,6 +343,7 @@ class BlobStore:
             self._check_alone("collect blobs")
         if grace < timedelta(0):
             raise InputError(f"grace must not be negative, and was {grace}", field="grace")
+        await self._check_own_place()
         removed = removed_bytes = waiting = kept = 0
         after = ""
         while found := await self.contents.list(after, BATCH):
@@ -385,7 +421,10 @@ class BlobStore:
     async def drop(self, hashes: Iterable[str]) -> int:
         """Remove contents at once, of those that nothing refers to any more; return how many."""
         self._check_alone("remove contents of blobs")
-        return sum([await self._remove(each) for each in await self._find_orphans(dict.fromkeys(hashes))])
+        orphans = await self._find_orphans(dict.fromkeys(hashes))
+        if orphans:
+            await self._check_own_place()
+        return sum([await self._remove(each) for each in orphans])
 
     def _check_may_read(self) -> None:
         gate = self._universe.backend

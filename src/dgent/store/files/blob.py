@@ -22,11 +22,11 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from dgent.errors import Busy, DgentError, InputError
-from dgent.store.port.blob import CHUNK, Content, make_damage_error
+from dgent.store.port.blob import CHUNK, Content, is_gone, make_damage_error
 from dgent.system import files
 from dgent.system.threads import in_thread
 
-TEMPORARY = "tmp"
+TEMPORARY, USERS = "tmp", "users"
 BEHIND = 4  # times `AT_ONCE` that hashing may be behind writing
 AT_ONCE = 4 * CHUNK  # bytes that are handed to threads together: a hand-over takes as long as some 100 KiB
 WAIT_S, PAUSE_S = 10.0, 0.005
@@ -154,6 +154,31 @@ class FileContents:
                     removed += 1
                 os.close(handle)
         return removed
+
+    async def note_user(self, user: str) -> builtins.list[str]:
+        """Note that a store keeps contents here, in a file of its own; return the others that do.
+
+        A store of this machine whose file is gone is forgotten.
+        """
+        return await in_thread(lambda _: self._note_user(user))
+
+    def _note_user(self, user: str) -> builtins.list[str]:
+        folder, others = os.path.join(self.place, USERS), []
+        with files.disk_errors(folder):
+            files.make_folder(folder)
+            mine = hashlib.sha256(user.encode()).hexdigest()[:32]
+            known = [name for name in _names(folder) if len(name) == len(mine)]
+            if mine not in known:
+                _write_synced(os.path.join(folder, mine), user)
+            for name in known:
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as file:
+                    found = file.read()
+                if found != user and is_gone(found):
+                    os.unlink(path)
+                elif found != user:
+                    others.append(found)
+        return sorted(others)
 
     async def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -359,6 +384,18 @@ class FileUpload:
     def release(self) -> None:
         """Remove what was not published, and end the hold on what was."""
         self._drop()
+
+
+def _write_synced(path: str, text: str) -> None:
+    """Write a small file whole, and wait until it is on the disk."""
+    new = f"{path}.{os.getpid()}.new"
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    files.sync(os.path.dirname(path))
+    files.sync(os.path.dirname(os.path.dirname(path)))
 
 
 def _names(folder: str) -> list[str]:

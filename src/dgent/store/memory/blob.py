@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 from bisect import bisect_right
 from collections import Counter
@@ -47,6 +48,10 @@ class MemoryContents:
         """Return the identity of the bytes; None where they are missing."""
         found = self.contents.get(sha256)
         return None if found is None else id(found)
+
+    async def note_user(self, user: str) -> builtins.list[str]:
+        """Return nobody: no other store can reach this memory."""
+        return []
 
     async def list(self, after: str = "", limit: int = 500) -> list[str]:
         """Return hashes after one, in order."""

@@ -7,8 +7,11 @@ engine knows hashes and never a key: no key can become a path or SQL.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import hashlib
+import os
 import re
+import socket
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
@@ -121,6 +124,10 @@ class BlobContents(Protocol):
         """Remove what ended processes left of unfinished uploads; return how many."""
         ...
 
+    async def note_user(self, user: str) -> builtins.list[str]:
+        """Note that a store keeps contents here, by its host and place; return the others that do."""
+        ...
+
     async def close(self) -> None:
         """Release everything; a second call does nothing."""
         ...
@@ -199,6 +206,17 @@ def check_type(content_type: object) -> str:
 def find_sha256(id: object) -> str | None:
     """Return the hash in the id of a content; None for any other id."""
     return id.removeprefix(PREFIX) if isinstance(id, str) and _ID.fullmatch(id) else None
+
+
+def name_user(path: str) -> str:
+    """Return how a store of this machine is noted at a place that stores may share."""
+    return f"{socket.gethostname()} {os.path.realpath(path)}"
+
+
+def is_gone(user: str) -> bool:
+    """Return whether a store of this machine that was noted is not there any more."""
+    host, _, path = user.partition(" ")
+    return host == socket.gethostname() and os.path.isabs(path) and not os.path.exists(path)
 
 
 # -- streams --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from dgent.errors import Busy, StorageError, Unavailable
-from dgent.store.port.blob import CHUNK, Content, make_damage_error
+from dgent.store.port.blob import CHUNK, Content, is_gone, make_damage_error
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.pool import Pool
@@ -73,6 +73,22 @@ class PostgresContents:
                 return await work(connection)
 
         return await (await self.pool()).call(run)
+
+    async def note_user(self, user: str) -> list[str]:
+        """Note that a store keeps contents here, in a table made for that; return the others that do."""
+
+        async def note(connection: asyncpg.Connection) -> list[str]:
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dgent.blob")
+            await connection.execute(f"CREATE TABLE IF NOT EXISTS {self.u}.blob_user (name text PRIMARY KEY)")
+            await connection.execute(
+                f"INSERT INTO {self.u}.blob_user VALUES ($1) ON CONFLICT DO NOTHING", user
+            )
+            found = [row["name"] for row in await connection.fetch(f"SELECT name FROM {self.u}.blob_user")]
+            gone = [each for each in found if is_gone(each)]
+            await connection.execute(f"DELETE FROM {self.u}.blob_user WHERE name = ANY ($1)", gone)
+            return sorted({*found} - {user, *gone})
+
+        return await self.call(note)
 
     @asynccontextmanager
     async def upload(self) -> AsyncIterator[PostgresUpload]:
