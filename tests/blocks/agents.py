@@ -11,12 +11,13 @@ import pytest
 import dgent
 from dgent.blocks import Block, Library
 from tests.contract.columns import SETTINGS
+from tests.soak import first
 from tests.universe.conftest import SameMemory
 
 Open = Callable[..., Library]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=first(["sqlite", "memory"], 1))
 async def u(request: pytest.FixtureRequest, store_path: Path) -> AsyncIterator[dgent.Universe]:
     """A universe on the two engines that need nothing else."""
     async with dgent.open(SETTINGS[request.param][0].url(store_path)) as universe:

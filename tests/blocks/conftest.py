@@ -11,6 +11,7 @@ import dgent
 from dgent.blocks import Library
 from dgent.store.registry import Engine
 from tests.contract.columns import SETTINGS
+from tests.soak import first
 from tests.universe.conftest import SameMemory, engine
 
 __all__ = ["engine"]
@@ -46,8 +47,8 @@ async def rival(lib: Library, url: str) -> AsyncIterator[Rival]:
         await other.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=first(["sqlite", "memory"], 1))
 async def quick(request: pytest.FixtureRequest, store_path: Path) -> AsyncIterator[Library]:
-    """A library on the two engines that need nothing else: for rules that are the same on all."""
+    """A library for rules that are the same on all engines: in a short look on the one most used."""
     async with dgent.open(SETTINGS[request.param][0].url(store_path), author="scout") as u:
         yield Library(u, agent="scout")

@@ -18,9 +18,10 @@ from dgent.blocks.document.shape import SectionShape
 from dgent.blocks.history import log, pack
 from dgent.errors import InputError, VersionConflict
 from tests.blocks.agents import before_commit
+from tests.soak import first
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=first(["sqlite", "memory"], 1))
 async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
     async with dgent.open(url, durability="relaxed") as u:

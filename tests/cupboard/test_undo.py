@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import dgent
 from dgent.cupboard import Crumb, Cupboard, Link, Property, Stash, errors
 from dgent.errors import Denied, UndoConflict, Unreadable
-from tests.soak import examples
+from tests.soak import examples, first
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=first(["sqlite", "memory"], 1))
 async def cupboard(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cupboard]:
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
     async with dgent.open(url, author="ann") as u:

@@ -53,12 +53,21 @@ async def take(events: AsyncIterator[bytes], count: int) -> list[int]:
     return found
 
 
+async def begin(visitor: Visitor) -> None:
+    """Wait until what the visitor follows knows the commit after which it begins."""
+    async with asyncio.timeout(60):
+        while not visitor.store.feeds:
+            await asyncio.sleep(0.001)
+        for each in visitor.store.feeds.values():
+            await each._begun.wait()
+
+
 async def test_commits_arrive_in_order(u: dgent.Universe) -> None:
     _, visitor, _ = await visitor_of(u)
     async with aclosing(feed.follow(visitor, Watch())) as events:
         assert (await anext(events)).startswith(b":"), "headers are sent at once"
         coming = asyncio.create_task(take(events, 20))
-        await asyncio.sleep(0.05)
+        await begin(visitor)
         first = await u.seq()
         for n in range(20):
             await u.remember({"n": n})
@@ -71,7 +80,7 @@ async def test_those_who_ask_for_the_same_share_one_look(u: dgent.Universe) -> N
     for each in streams:
         await anext(each)
     waiting = [asyncio.create_task(take(each, 3)) for each in streams]
-    await asyncio.sleep(0.1)
+    await begin(visitor)
     assert len(visitor.store.feeds) == 1
     for n in range(3):
         await u.remember({"n": n})
@@ -91,7 +100,7 @@ async def test_who_comes_back_misses_nothing(
     async with aclosing(feed.follow(visitor, Watch())) as stays:
         await anext(stays)
         staying = asyncio.create_task(take(stays, 30))
-        await asyncio.sleep(0.05)
+        await begin(visitor)
         last, got = await u.seq(), list[int]()
         first = last
         for n in range(30):
@@ -110,7 +119,7 @@ async def test_a_slow_client_is_let_go(u: dgent.Universe, monkeypatch: pytest.Mo
     async with aclosing(feed.follow(visitor, Watch())) as slow:
         await anext(slow)
         coming = asyncio.create_task(take(slow, 1))
-        await asyncio.sleep(0.05)
+        await begin(visitor)
         for n in range(20):
             await u.remember({"n": n})
         got = await coming
@@ -128,7 +137,7 @@ async def test_the_feed_has_what_the_visitor_may_see(u: dgent.Universe) -> None:
     async with aclosing(feed.follow(visitor, Watch(all=True))) as events:
         await anext(events)
         coming = asyncio.create_task(anext(events))
-        await asyncio.sleep(0.05)
+        await begin(visitor)
         await ann.post("/v1/blocks", {"label": "secret", "text": "the harbour"})
         await ann.post("/v1/data/note", {"data": {"n": 1}})
         seen = await asyncio.wait_for(coming, 60)
