@@ -111,7 +111,7 @@ class KernelBackend(ABC):
     name: str
     priority: int
     epoch: bytes
-    runs_ahead = fold.RUNS_AHEAD  # so many runs of a text index are made in one read
+    records_ahead = fold.RECORDS_AHEAD  # of so many the runs of a text index are made in one read
     remains = ""  # where bytes of forgotten records may be that the engine cannot reach
 
     @cached_property
@@ -122,7 +122,7 @@ class KernelBackend(ABC):
     @cached_property
     def _folding(self) -> fold.Prepared:
         """The part of the next steps of folding that is worked out, from one step to the next."""
-        return fold.Prepared(self.runs_ahead)
+        return fold.Prepared(self.records_ahead)
 
     @cached_property
     def _filling(self) -> asyncio.Lock:

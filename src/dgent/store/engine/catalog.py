@@ -20,6 +20,7 @@ texts stand for decimals, durations or times has an index of that kind, in the o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -273,9 +274,11 @@ def renew_texts(state: SchemaState) -> SchemaState:
 
 def spell_texts(declared: SchemaState | Declaration) -> str:
     """Return the searched texts of a schema, and its dates, as one text."""
-    return ",".join(
-        [*(f"{path}*{weight}" for path, weight in declared.text), *filter(None, (declared.dates,))]
-    )
+    return _spell(declared.text, declared.dates)
+
+
+def _spell(text: tuple[tuple[str, int], ...], dates: str) -> str:
+    return ",".join([*(f"{path}*{weight}" for path, weight in text), *filter(None, (dates,))])
 
 
 def returns_to_texts(state: SchemaState, wanted: Declaration) -> bool:
@@ -333,9 +336,15 @@ def field_index(state: SchemaState, path: str) -> IndexName:
 def text_index(state: SchemaState) -> IndexName:
     """Return the index of the versions that wait for the text index; its number is that of the text index."""
     # Only indexes that follow from the rows have version 0, so that of a schema nobody declared has 1.
-    return IndexName(
-        state.number, state.index_version or 1, "", f"{TEXT}:{state.tokenizer}:{spell_texts(state)}"
-    )
+    return _name_texts(state.number, state.index_version or 1, state.tokenizer, state.text, state.dates)
+
+
+@lru_cache(maxsize=256)
+def _name_texts(
+    number: int, version: int, tokenizer: str, text: tuple[tuple[str, int], ...], dates: str
+) -> IndexName:
+    # Every put asks for it.
+    return IndexName(number, version, "", f"{TEXT}:{tokenizer}:{_spell(text, dates)}")
 
 
 def vector_index(state: SchemaState) -> IndexName:

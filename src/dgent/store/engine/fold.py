@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 
 RUN_RECORDS = 512  # so many records become a run in one write
 RUN_WORDS = 40_000  # or fewer whose texts have so many words
-RUNS_AHEAD = 4  # so many runs are made in one read while much waits
+RECORDS_AHEAD = 4 * RUN_RECORDS  # of so many the next runs are made in one read
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
-MERGE_LATER = 64  # while much waits, only so many are; then most pages are changed once for many records
+MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
 MERGE_BYTES = 24_000_000  # or those that have so many bytes
 READ_RUNS = 8  # so many runs are read in one step of a merge
 PLAN_RECORDS = 128  # of so many changed records it is worked out in one step which words they lose
@@ -89,8 +89,8 @@ class _MadeRun(NamedTuple):
 class Prepared:
     """The part of folding that is worked out before a write; the work of others may make it useless."""
 
-    def __init__(self, runs_ahead: int = RUNS_AHEAD) -> None:
-        self.runs_ahead = runs_ahead
+    def __init__(self, records_ahead: int = RECORDS_AHEAD) -> None:
+        self.records_ahead = records_ahead
         self.of: str | None = None  # the schema that this is for
         self.made: list[_MadeRun] = []  # the next runs, the last one first
         self.runs: dict[
@@ -117,7 +117,7 @@ def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Pre
     if stats.merging:
         prepared.runs = {}
     prepared.of, prepared.is_merging = state.name, False
-    places = [] if stats.merging else find_places(reading, index.index, RUN_RECORDS * prepared.runs_ahead)
+    places = [] if stats.merging else find_places(reading, index.index, prepared.records_ahead)
     waiting = _choose_waiting(reading, index, stats, view, prepared, places)
     with pause(LARGE):
         prepared.made = [] if not waiting else _make_runs(index, places, waiting, view)
@@ -171,7 +171,8 @@ def _choose_waiting(
         # What the texts of other versions are, a program says that knows the schema.
         own = index.state.index_version
         waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
-    if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else RUN_RECORDS):
+    most = min(RUN_RECORDS, prepared.records_ahead)
+    if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else most):
         return waiting
     return None if len(stats.runs) < MERGE_RUNS else {}
 

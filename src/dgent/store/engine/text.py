@@ -156,7 +156,7 @@ class TextIndex:
         """Return its counts."""
         if self.index == NO_INDEX:
             return TextStats()
-        for _, _, raw in self.reading.text_pages(self.index, *COUNTS_RANGE):
+        for _, _, raw in self.reading.text_pages(self.index, *COUNTS_RANGE, 1):
             try:
                 return TextStats(*_stats.decode(raw))
             except msgspec.DecodeError as error:

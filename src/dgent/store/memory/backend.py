@@ -444,7 +444,7 @@ class MemoryBackend(EmbeddedBackend):
 
     name = "memory"
     priority = 100
-    runs_ahead = 1  # a read keeps the event loop
+    records_ahead = 128  # a read keeps the event loop
 
     def __init__(self, wrap: Wrap = no_wrap) -> None:
         self.epoch = os.urandom(8)
