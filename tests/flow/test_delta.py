@@ -15,6 +15,7 @@ import dgent
 from dgent.errors import Conflict, InputError, UndoConflict, VersionConflict
 from dgent.flow import StatefulAgent, StateFunctor
 from dgent.flow.patch import apply_patch, copy_plain, find_patch
+from dgent.verbs.room import inspect
 
 LINE = "a line of some forty bytes, as texts are "
 START = {"log": [f"{n} {LINE}" for n in range(300)], "count": 0}
@@ -218,10 +219,13 @@ async def test_an_altered_step_is_noticed(u: dgent.Universe) -> None:
     agent = chat(u)
     for n in range(4):
         await agent.invoke(f"{n}")
+    assert [each.level for each in await inspect(u, deep=True)] == ["ok"]
     second = (await deltas(u))[1]
     await u.put(second.replace(data={**second.data, "patch": ["{", {"count": 99}, [], {}]}))
     with pytest.raises(Conflict, match="altered"):
         await chat(u).current_state()
+    (found,) = await inspect(u, deep=True)
+    assert found.level == "problem" and "chat:state" in found.message
 
 
 async def test_forgetting_a_state_erases_its_steps(tmp_path: Path) -> None:

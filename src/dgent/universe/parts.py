@@ -51,7 +51,7 @@ async def find_part_ids(universe: Universe, ids_: Iterable[str]) -> list[str]:
     found: set[str] = set()
     for id in ids_:
         live = [part.id for part in await find_parts(universe, id)]
-        keys = {_split(part)[1] for part in live}
+        keys = {split_id(part)[1] for part in live}
         for version in await universe.history(id) if can_have_parts(id) else ():
             if version.datum is not None and version.datum.schema == OF:
                 keys.add(version_key(version.datum))
@@ -65,7 +65,7 @@ async def find_later_parts(universe: Universe, ids_: Iterable[str]) -> list[str]
     """Return the live parts that come right after one of these records, and build on it."""
     after: list[str] = []
     for id in ids_:
-        owner, key = _split(id)
+        owner, key = split_id(id)
         number = id.rpartition(".")[2]
         if owner and number.isdigit() and id == part_id(owner, key, int(number)):
             after.append(part_id(owner, key, int(number) + 1))
@@ -73,7 +73,7 @@ async def find_later_parts(universe: Universe, ids_: Iterable[str]) -> list[str]
     return [part.id for part in found if part is not None and part.schema == SCHEMA]
 
 
-def _split(part: str) -> tuple[str, str]:
+def split_id(part: str) -> tuple[str, str]:
     """Return the id of the record and the key of the version that a part belongs to."""
     id, _, rest = part.rpartition("+")
     return id, rest.partition(".")[0]
@@ -83,7 +83,7 @@ async def prune_parts(universe: Universe) -> None:
     """Erase parts of versions that are no longer kept."""
     owned: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     async for part in universe.iterate(Query(schema=SCHEMA, limit=None), raw=True):
-        id, key = _split(part.id)
+        id, key = split_id(part.id)
         owned[id][key].append(part.id)
     gone: list[str] = []
     for id, by_key in owned.items():
