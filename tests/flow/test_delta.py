@@ -306,6 +306,21 @@ async def test_a_namespace_too_long_for_steps_is_saved_whole(u: dgent.Universe) 
     assert await deltas(u) == [] and (await agent.state_at(2))["count"] == 2
 
 
+async def test_namespaces_that_begin_with_another_one_are_apart(u: dgent.Universe) -> None:
+    names = ("a", "a:state+b", "a:state+b:state+", "é+.1", "..", "a b\n")
+    for name in names:
+        for n in range(3):
+            assert await chat(u, name).invoke(f"{name} {n}") == n
+    for name in names:
+        history = await chat(u, name).history()
+        assert [version.rev for version in history] == [3, 2, 1]
+        assert history[0].datum is not None and history[0].datum.data["log"][-1] == f"{name} 2"
+    await u.forget("a:state")
+    for name in names[1:]:
+        assert (await chat(u, name).current_state())["count"] == 3
+    assert len(await deltas(u)) == 2 * (len(names) - 1)
+
+
 async def test_a_step_with_the_name_of_a_state_is_refused(u: dgent.Universe) -> None:
     await chat(u, "a:step:b").invoke("x")
     with pytest.raises(Conflict, match="another name"):

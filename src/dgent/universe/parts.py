@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 SCHEMA, OF = "flow.delta", "flow.state"
+OWNER = ":state"  # the end of the ids of records with parts
 MOST = 128  # parts of a version: they are read to load a record
 AGAIN = "again"  # in `extra`: tells a version from an earlier one with the same data
 
@@ -34,16 +35,16 @@ def part_id(id: str, key: str, number: int) -> str:
 
 
 def can_have_parts(id: str) -> bool:
-    """Return whether ids of parts are short enough to be stored."""
-    return len(id.encode()) <= ids.MAX_ID_BYTES - 32
+    """Return whether a record is one that has parts, by its id, and theirs are short enough to be stored."""
+    return id.endswith(OWNER) and len(id.encode()) <= ids.MAX_ID_BYTES - 32
 
 
 async def find_parts(universe: Universe, id: str) -> list[Datum]:
     """Return the live parts of a record, of all its versions, in no order."""
     if not can_have_parts(id):
         return []
-    found: list[Datum] = await universe.query(Query(schema=SCHEMA, prefix=f"{id}+", limit=None), raw=True)
-    return found
+    found = await universe.query(Query(schema=SCHEMA, prefix=f"{id}+", limit=None), raw=True)
+    return [part for part in found if split_id(part.id)[0] == id]  # the id of another record may begin so
 
 
 async def find_part_ids(universe: Universe, ids_: Iterable[str]) -> list[str]:
