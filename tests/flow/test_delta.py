@@ -15,6 +15,7 @@ import dgent
 from dgent.errors import Conflict, InputError, UndoConflict, VersionConflict
 from dgent.flow import StatefulAgent, StateFunctor
 from dgent.flow.patch import apply_patch, copy_plain, find_patch
+from dgent.verbs.room import inspect
 
 LINE = "a line of some forty bytes, as texts are "
 START = {"log": [f"{n} {LINE}" for n in range(300)], "count": 0}
@@ -218,10 +219,13 @@ async def test_an_altered_step_is_noticed(u: dgent.Universe) -> None:
     agent = chat(u)
     for n in range(4):
         await agent.invoke(f"{n}")
+    assert [each.level for each in await inspect(u, deep=True)] == ["ok"]
     second = (await deltas(u))[1]
     await u.put(second.replace(data={**second.data, "patch": ["{", {"count": 99}, [], {}]}))
     with pytest.raises(Conflict, match="altered"):
         await chat(u).current_state()
+    (found,) = await inspect(u, deep=True)
+    assert found.level == "problem" and "chat:state" in found.message
 
 
 async def test_forgetting_a_state_erases_its_steps(tmp_path: Path) -> None:
@@ -300,6 +304,21 @@ async def test_a_namespace_too_long_for_steps_is_saved_whole(u: dgent.Universe) 
     for n in range(3):
         assert await agent.invoke("x") == n
     assert await deltas(u) == [] and (await agent.state_at(2))["count"] == 2
+
+
+async def test_namespaces_that_begin_with_another_one_are_apart(u: dgent.Universe) -> None:
+    names = ("a", "a:state+b", "a:state+b:state+", "é+.1", "..", "a b\n")
+    for name in names:
+        for n in range(3):
+            assert await chat(u, name).invoke(f"{name} {n}") == n
+    for name in names:
+        history = await chat(u, name).history()
+        assert [version.rev for version in history] == [3, 2, 1]
+        assert history[0].datum is not None and history[0].datum.data["log"][-1] == f"{name} 2"
+    await u.forget("a:state")
+    for name in names[1:]:
+        assert (await chat(u, name).current_state())["count"] == 3
+    assert len(await deltas(u)) == 2 * (len(names) - 1)
 
 
 async def test_a_step_with_the_name_of_a_state_is_refused(u: dgent.Universe) -> None:

@@ -18,10 +18,22 @@ from dgent.flow.patch import apply_patch, copy_plain, find_patch
 from dgent.flow.record import UniverseKeeper
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum, make_fresh, stamp
+from dgent.model.query import Query
 from dgent.store.backend import Check, Guard, Op, Put, Version
+from dgent.store.upkeep import Finding
 from dgent.universe import write
-from dgent.universe.parts import AGAIN, MOST, SCHEMA, can_have_parts, find_parts, part_id, version_key
+from dgent.universe.parts import (
+    AGAIN,
+    MOST,
+    SCHEMA,
+    can_have_parts,
+    find_parts,
+    part_id,
+    split_id,
+    version_key,
+)
 from dgent.universe.position import known_seq
+from dgent.universe.universe import Universe
 
 State: TypeAlias = dict[str, Any]
 
@@ -163,8 +175,8 @@ class DeltaKeeper(UniverseKeeper[State]):
         if patch is None:
             if mark is not None:
                 held.seq = (await self.commit(self._checks(held), mark)).seq or 0
-        elif held.has_room(raw := codec.encode({"after": held.link, "patch": patch})) and self._has_parts():
-            return await self._save_part(held, raw, mark)
+        elif self._has_parts() and held.has_room(raw := codec.encode({"after": held.link, "patch": patch})):
+            return await self._save_part(held, patch, raw, mark)
         else:
             datum = _with_step(held.datum, held.step + 1).replace(data=codec.plain(state))
             held = await self._save_whole(datum, held.datum.rev or 0, self._checks(held)[1:], mark)
@@ -190,17 +202,15 @@ class DeltaKeeper(UniverseKeeper[State]):
         )
         self._held = await self._save_whole(datum, found.rev, [], None)
 
-    async def _save_part(self, held: Held, raw: bytes, mark: Mark | None) -> Held | None:
-        number = held.number
-        universe, data = self.universe, codec.decode(raw)
-        datum = make_fresh(
-            held.part(held.number + 1), clock.now_us(), data, _NO_TAGS, universe.author, SCHEMA, 1
-        )
-        named = {held.datum.id, held.part(held.number)} if held.number else {held.datum.id}
+    async def _save_part(self, held: Held, patch: list[Any], raw: bytes, mark: Mark | None) -> Held | None:
+        number, author = held.number, self.universe.author
+        data = {"after": held.link, "patch": patch}
+        datum = make_fresh(held.part(number + 1), clock.now_us(), data, _NO_TAGS, author, SCHEMA, 1)
+        named = {held.datum.id, held.part(number)} if number else {held.datum.id}
         done = await self.commit([Put(datum, 0, None, True, raw)], mark, Guard(held.seq, frozenset(named)))
         if held.number != number:
             return None  # another task caught up with this very step
-        held.add(data["patch"], raw)
+        held.add(copy_plain(patch), raw)
         held.seq = done.seq or 0
         return held
 
@@ -236,11 +246,30 @@ class DeltaKeeper(UniverseKeeper[State]):
         return _join(await super().history(), parts)[:limit]
 
 
+async def inspect_states(universe: Universe) -> list[Finding]:
+    """Look for states that cannot be loaded since a step of theirs is missing or altered."""
+    parts: dict[tuple[str, str], list[Datum]] = defaultdict(list)
+    async for part in universe.iterate(Query(schema=SCHEMA, limit=None), raw=True):
+        parts[split_id(part.id)].append(part)
+    broken: list[str] = []
+    for (id, key), found in sorted(parts.items()):
+        record = await universe.get(id, raw=True)
+        if record is None or version_key(record) != key:
+            continue  # of an earlier version
+        if len(_follow(key, sorted(found, key=_place))) < len(found):
+            broken.append(id)
+    if broken:
+        names = ", ".join(broken[:10])
+        message = f"{len(broken)} states cannot be loaded, because a step of theirs is missing: {names}"
+        return [Finding("problem", "flow", message, "go on from an earlier step with resume(rev)")]
+    return [Finding("ok", "flow", "the steps of large states follow one another")] if parts else []
+
+
 def _join(versions: Iterable[Version], parts: Iterable[Datum]) -> list[Version]:
     """Return versions of a record and the steps on each of them, newest first."""
     by_key: dict[str, list[Datum]] = defaultdict(list)
     for part in parts:
-        by_key[part.id.rpartition("+")[2].partition(".")[0]].append(part)
+        by_key[split_id(part.id)[1]].append(part)
     ordered = sorted(versions, key=lambda version: version.seq)
     ends = [version.seq for version in ordered[1:]]
     steps: list[Version] = []

@@ -13,6 +13,7 @@ from dgent.model.datum import Datum
 from dgent.model.schema import Schema
 from dgent.store.backend import Committed, Guard, Op, Put, Version
 from dgent.universe import write
+from dgent.universe.parts import OWNER
 from dgent.universe.universe import Universe
 
 S = TypeVar("S")
@@ -30,7 +31,7 @@ class UniverseKeeper(Generic[S]):
     def __init__(self, universe: Universe, schema: Schema[S], namespace: str) -> None:
         self.universe = universe
         self.name = namespace
-        self.id = f"{namespace}:state"
+        self.id = namespace + OWNER
         self.schema = schema
         universe.register(schema)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 SCHEMA, OF = "flow.delta", "flow.state"
+OWNER = ":state"  # the end of the ids of records with parts
 MOST = 128  # parts of a version: they are read to load a record
 AGAIN = "again"  # in `extra`: tells a version from an earlier one with the same data
 
@@ -34,16 +35,16 @@ def part_id(id: str, key: str, number: int) -> str:
 
 
 def can_have_parts(id: str) -> bool:
-    """Return whether ids of parts are short enough to be stored."""
-    return len(id.encode()) <= ids.MAX_ID_BYTES - 32
+    """Return whether a record is one that has parts, by its id, and theirs are short enough to be stored."""
+    return id.endswith(OWNER) and len(id.encode()) <= ids.MAX_ID_BYTES - 32
 
 
 async def find_parts(universe: Universe, id: str) -> list[Datum]:
     """Return the live parts of a record, of all its versions, in no order."""
     if not can_have_parts(id):
         return []
-    found: list[Datum] = await universe.query(Query(schema=SCHEMA, prefix=f"{id}+", limit=None), raw=True)
-    return found
+    found = await universe.query(Query(schema=SCHEMA, prefix=f"{id}+", limit=None), raw=True)
+    return [part for part in found if split_id(part.id)[0] == id]  # the id of another record may begin so
 
 
 async def find_part_ids(universe: Universe, ids_: Iterable[str]) -> list[str]:
@@ -51,7 +52,7 @@ async def find_part_ids(universe: Universe, ids_: Iterable[str]) -> list[str]:
     found: set[str] = set()
     for id in ids_:
         live = [part.id for part in await find_parts(universe, id)]
-        keys = {_split(part)[1] for part in live}
+        keys = {split_id(part)[1] for part in live}
         for version in await universe.history(id) if can_have_parts(id) else ():
             if version.datum is not None and version.datum.schema == OF:
                 keys.add(version_key(version.datum))
@@ -65,7 +66,7 @@ async def find_later_parts(universe: Universe, ids_: Iterable[str]) -> list[str]
     """Return the live parts that come right after one of these records, and build on it."""
     after: list[str] = []
     for id in ids_:
-        owner, key = _split(id)
+        owner, key = split_id(id)
         number = id.rpartition(".")[2]
         if owner and number.isdigit() and id == part_id(owner, key, int(number)):
             after.append(part_id(owner, key, int(number) + 1))
@@ -73,7 +74,7 @@ async def find_later_parts(universe: Universe, ids_: Iterable[str]) -> list[str]
     return [part.id for part in found if part is not None and part.schema == SCHEMA]
 
 
-def _split(part: str) -> tuple[str, str]:
+def split_id(part: str) -> tuple[str, str]:
     """Return the id of the record and the key of the version that a part belongs to."""
     id, _, rest = part.rpartition("+")
     return id, rest.partition(".")[0]
@@ -83,7 +84,7 @@ async def prune_parts(universe: Universe) -> None:
     """Erase parts of versions that are no longer kept."""
     owned: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     async for part in universe.iterate(Query(schema=SCHEMA, limit=None), raw=True):
-        id, key = _split(part.id)
+        id, key = split_id(part.id)
         owned[id][key].append(part.id)
     gone: list[str] = []
     for id, by_key in owned.items():

@@ -20,6 +20,10 @@ async def inspect(universe: Universe, *, deep: bool) -> list[Finding]:
             findings += await load_room(name).inspect(universe, deep=deep)
         except DgentError as error:
             findings.append(Finding("problem", name, f"its records cannot be read: {error.message}"))
+    if deep:
+        from dgent.flow.delta import inspect_states  # few stores have such states
+
+        findings += await inspect_states(universe)
     return findings
 
 
