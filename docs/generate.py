@@ -18,7 +18,7 @@ from verbs import command_line, doors_page, verbs_page
 from wording import HIDDEN, default_of, doc, every_error, fenced, has_fields, page, section, sentence, table
 
 import dgent
-from dgent import blocks, errors, membrane, tools
+from dgent import blocks, errors, membrane, messages, tools
 from dgent import cupboard as room
 from dgent.blocks.edit.editable import Editable
 from dgent.cupboard.tables import crumb, link, metadata, stash, trail
@@ -210,6 +210,7 @@ def index() -> str:
         "| `dgent.sync` | The same calls without async: [guide](../guides/without-async.md). |",
         "| `dgent.cupboard` | [Work items an agent can back out of](cupboard.md), and their errors. |",
         "| `dgent.membrane` | [Sessions, running programs, states of agents, proposals](membrane.md). |",
+        "| `dgent.messages` | [What was said, in batches; archives, and a queue](messages.md). |",
         "| `dgent.blocks` | [Memory documents with their history](blocks.md), and their errors. |",
         "| `dgent.tools` | [Tools for models](tools.md) over verbs. |",
         "| `dgent.errors` | [Every error](errors.md), also those that `dgent` itself does not name. |",
@@ -422,6 +423,27 @@ def membrane_page() -> str:
     )
 
 
+MESSAGES = {
+    messages.Messages: "messages",
+    messages.Batch: "batch",
+    messages.Inbox: "inbox",
+    messages.Delivery: "delivery",
+}
+
+
+def messages_page() -> str:
+    made = [getattr(messages, name) for name in messages.__all__]
+    records = [each for each in made if each not in MESSAGES]
+    return page(
+        "Messages",
+        "Everything the package `dgent.messages` exports; what it is for is in "
+        "[Messages](../concepts/messages.md). The blocking twin in `dgent.sync.messages` has the same calls "
+        "without `await`.",
+        *(described(Part(cls, handle)) for cls, handle in MESSAGES.items()),
+        *(described(Part(each, each.__name__.lower())) for each in records),
+    )
+
+
 def blocks_page() -> str:
     every = frozenset(vars(Editable))
     edits = [
@@ -489,6 +511,7 @@ def pages() -> dict[str, str]:
         "cupboard.md": cupboard(),
         "blocks.md": blocks_page(),
         "membrane.md": membrane_page(),
+        "messages.md": messages_page(),
         "tools.md": tools_page(),
         "verbs.md": verbs_page(),
         "command-line.md": command_line(),

@@ -158,6 +158,10 @@ async def test_trust_only_falls(messages: Messages) -> None:
     assert answer.trust == "conversant"
     again = await messages.get_batch(batch.id)
     assert again.trust == "conversant"
+    await batch.complete()
+    assert (await messages.history()).trust == "conversant"
+    batch = await messages.begin(entries=[Entry("user", "x", trust="friend")])
+    again = await messages.get_batch(batch.id)
     # Two handles lower it at once: the lowest counts.
     await asyncio.gather(batch.lower_trust("untrusted"), again.add("user", "z", trust="friend"))
     await again.reload()

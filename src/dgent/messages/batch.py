@@ -88,6 +88,10 @@ class Batch:
         """The lowest trust of all that the batch received or read."""
         return self._record.trust
 
+    def call_key(self, call: str) -> str:
+        """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
+        return f"{self.id}/{call}"
+
     async def pending(self) -> dict[str, str]:
         """Return the calls that have no result yet, with the names of their tools."""
         return (await self._load()).pending

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from dgent.messages.log import Log
-from dgent.messages.message import BatchInfo, Message, build_batch, build_message
-from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord
+from dgent.messages.message import BatchInfo, Message, build_batch, build_message, copy_fields
+from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord, lowest_trust
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import AsOf
@@ -58,6 +58,12 @@ class History(NamedTuple):
     def messages(self) -> list[Message]:
         """The messages of all batches, in order."""
         return [message for turn in self.turns for message in turn.messages]
+
+    @property
+    def trust(self) -> str:
+        """The lowest trust of all that is in it: for `Batch.lower_trust`, where a model reads it."""
+        summary = () if self.summary is None else (self.summary.trust,)
+        return lowest_trust("partner", *summary, *(turn.batch.trust for turn in self.turns))
 
 
 async def read_history(
@@ -144,19 +150,13 @@ async def find_summary(log: Log, head: Crystal[SummaryRecord] | None, as_of: AsO
 def build_summary(found: Crystal[SummaryRecord], text: str | None = None) -> Summary:
     """Build a Summary from its record, with the text of an older one where it has none."""
     value = found.value
-    return Summary(
+    return copy_fields(
+        Summary,
+        value,
         id=found.id,
-        agent=value.agent,
         text=value.text or text or "",
-        trust=value.trust,
-        depth=value.depth,
-        previous=value.previous,
-        batches=value.batches,
-        count=value.count,
-        tokens=value.tokens,
         kept=tuple(value.kept or ()),
         strategy=str((value.strategy or {}).get("strategy", "")),
-        note=value.note,
         active=value.chain is not None,
     )
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from dgent import clock, codec, ids
-from dgent.errors import Conflict, Denied, InputError, KeyReused, NotFound, Unsupported
+from dgent.errors import Conflict, Denied, InputError, KeyReused, NotFound
 from dgent.messages.record import (
     BATCH,
     END,
@@ -208,11 +208,6 @@ class Log:
         query = Query(schema=SUMMARY.name, where=where, order_by="chain", limit=1)
         found = await self.universe.recall(query, as_of=as_of)
         return found[0] if found else None
-
-    def check_present(self) -> None:
-        """Raise Unsupported for a handle of the past: its batches cannot go on."""
-        if self.universe.past is not None:
-            raise Unsupported("this handle reads the past", hint="use one of the present")
 
 
 def is_archived(head: Crystal[SummaryRecord] | None, place: str, batch: str) -> bool:

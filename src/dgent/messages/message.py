@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from dgent.messages.record import ROLES, BatchRecord, MessageRecord
 from dgent.model.crystal import Crystal
 from dgent.store.backend import Put
 from dgent.universe.gate import TRUSTS
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,23 +156,12 @@ class Added(NamedTuple):
         return _build(self.op.id, self.record, self.parts, self.op.datum.created_at, None, seq)
 
 
+def copy_fields(kind: type[S], value: Any, **given: Any) -> S:
+    """Return a struct with the fields of a record that have the same names, and the given ones."""
+    same = {name: getattr(value, name) for name in kind.__struct_fields__ if name not in given}
+    return kind(**same, **given)
+
+
 def build_batch(id: str, value: BatchRecord, started_at: datetime) -> BatchInfo:
     """Build a BatchInfo from its record."""
-    return BatchInfo(
-        id=id,
-        agent=value.agent,
-        type=value.type,
-        state=value.state,
-        trust=value.trust,
-        origin=value.origin,
-        session=value.session,
-        cause=value.cause,
-        saw=value.saw,
-        count=value.count,
-        tokens=value.tokens,
-        usage=value.usage,
-        started_at=started_at,
-        ended_at=value.ended_at,
-        reason=value.reason,
-        dropped=tuple(value.dropped or ()),
-    )
+    return copy_fields(BatchInfo, value, id=id, started_at=started_at, dropped=tuple(value.dropped or ()))

@@ -20,7 +20,7 @@ from dgent.errors import Conflict, InputError, NotFound, VersionConflict
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost, TooSoon
 from dgent.messages.log import Log
-from dgent.messages.message import Entry
+from dgent.messages.message import Entry, copy_fields
 from dgent.messages.messages import Messages
 from dgent.messages.part import Content, Part, decode, encode
 from dgent.messages.record import (
@@ -342,20 +342,6 @@ def _return(value: IncomingRecord, error: str, delay_s: float) -> IncomingRecord
 def build_incoming(found: Crystal[IncomingRecord]) -> Incoming:
     """Build an Incoming from its record."""
     value = found.value
-    return Incoming(
-        id=found.id,
-        agent=value.agent,
-        sender=value.sender,
-        type=value.type,
-        parts=decode(value.text, value.parts),
-        text=value.text,
-        trust=value.trust,
-        origin=value.origin,
-        priority=value.priority,
-        state=value.state,
-        attempts=value.attempts,
-        holder=value.holder,
-        not_before=value.not_before,
-        error=value.error,
-        sent_at=found.created_at,
+    return copy_fields(
+        Incoming, value, id=found.id, parts=decode(value.text, value.parts), sent_at=found.created_at
     )

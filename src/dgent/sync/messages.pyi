@@ -78,6 +78,9 @@ class Batch:
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
 
+    def call_key(self, call: str) -> str:
+        """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
+
     def pending(self) -> dict[str, str]:
         """Return the calls that have no result yet, with the names of their tools."""
 
