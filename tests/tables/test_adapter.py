@@ -204,7 +204,8 @@ async def test_every_kind_of_column_comes_back_as_it_was(tables: Place) -> None:
         assert await rows_of(tables, WIDE) == before
         assert await adapter.replace(found.id, found.data, found.data)
         shown = before[0]._mapping
-        assert shown["at"] is None or shown["at"] == row["at"]
+        # As times of one zone: a time in the hour that a zone skips or repeats equals none of another zone.
+        assert shown["at"] is None or shown["at"] == row["at"].astimezone(UTC)
         assert shown["price"] == row["price"] and shown["uid"] == row["uid"]
 
     @settings(max_examples=12)
