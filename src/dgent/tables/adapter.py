@@ -117,9 +117,11 @@ class TableAdapter(Generic[T]):
             raise InputError(f"put takes a Datum, not {type(datum).__name__}", field="datum")
         values = self.rows.read_datum(datum, self.deserialize)
         nulls = frozenset(name for name in self.rows.json if name in values and values[name] is None)
+        time = self.rows.find_time(datum, values)
         async with self._session() as session:
             statement = self._upsert(session.get_bind().dialect.name, frozenset(values), nulls)
-            await session.execute(statement, {name: values[name] for name in values if name not in nulls})
+            given = {name: values[name] for name in values if name not in nulls}
+            await session.execute(statement, {**time, **given})
             await session.commit()
         return datum
 
@@ -139,6 +141,9 @@ class TableAdapter(Generic[T]):
         given = {
             name: null() if name in nulls else bindparam(name, type_=columns[name].type) for name in names
         }
+        if self.rows.created is not None and self.rows.created not in names:
+            # A row that is there keeps its time.
+            given[self.rows.created] = bindparam(self.rows.created, type_=columns[self.rows.created].type)
         statement = insert(table).values({columns[name]: value for name, value in given.items()})
         changed: dict[Any, Any] = {}
         for name in names - set(self.rows.key):
@@ -203,7 +208,9 @@ class TableAdapter(Generic[T]):
             return bool(done.rowcount)
 
     async def _insert(self, id: str, data: Mapping[str, Any]) -> bool:
-        values = self.rows.read_datum(Datum(id=id, data=dict(data)), None)
+        datum = Datum(id=id, data=dict(data))
+        values = self.rows.read_datum(datum, None)
+        values |= self.rows.find_time(datum, values)
         async with self._session() as session:
             insert: Any = (
                 postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert

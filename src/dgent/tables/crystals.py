@@ -118,8 +118,7 @@ def _make_all(
 
 def _make(adapter: TableAdapter[Any], schema: Schema[Any], row: Datum) -> Datum:
     """Return the crystal of a row as a datum; columns that the contract does not know are kept."""
-    columns = {str(name): value for name, value in row.data.items()}  # a name may be SQLAlchemy's own text
-    data = schema.carry(columns, schema.encode(schema.decode(columns)))
+    data = schema.carry(row.data, schema.encode(schema.decode(row.data)))
     parent = None if row.parent_id is None else f"{adapter.table_name}:{row.parent_id}"
     return Datum(
         id=f"{adapter.table_name}:{row.id}",

@@ -43,9 +43,10 @@ class Rows:
 
     def __init__(self, model: Any, id_field: str | Sequence[str] | None, parent_field: str) -> None:
         self.model, self.table = model, table_of(model)
-        self.name = self.table.name
+        # SQLAlchemy's names are texts of its own, which JSON does not take.
+        self.name = str(self.table.name)
         self.schema = f"table.{self.name}"
-        self.columns: dict[str, Column[Any]] = {column.name: column for column in self.table.columns}
+        self.columns: dict[str, Column[Any]] = {str(column.name): column for column in self.table.columns}
         self.key = self._find_key(id_field)
         self.parent = parent_field if parent_field in self.columns else None
         self.created = self._find_time("created_at")
@@ -61,7 +62,7 @@ class Rows:
 
     def _find_key(self, id_field: str | Sequence[str] | None) -> tuple[str, ...]:
         if id_field is None:
-            names = ("id",) if "id" in self.columns else tuple(c.name for c in self.table.primary_key)
+            names = ("id",) if "id" in self.columns else tuple(str(c.name) for c in self.table.primary_key)
         else:
             names = (id_field,) if isinstance(id_field, str) else tuple(id_field)
         unknown = [name for name in names or ("id",) if name not in self.columns]
@@ -147,6 +148,7 @@ class Rows:
             source=SOURCE,
             parent_id=None if self.parent is None or data[self.parent] is None else str(data[self.parent]),
             schema=self.schema,
+            schema_version=1,
             updated_at=_read_time(data[updated]) if updated and data[updated] else None,
         )
 
@@ -205,7 +207,7 @@ class Rows:
         return {name: self.read_value(name, value) for name, value in data.items()}
 
     def read_datum(self, datum: Datum, deserialize: Callable[[bytes], Any] | None) -> dict[str, Any]:
-        """Return the row of a datum; its id, parent and time go to the columns that have them."""
+        """Return the row of a datum; its id and parent go to the columns that have them."""
         if deserialize is not None and datum.content:
             values = self._read_object(deserialize(datum.content))
         else:
@@ -228,9 +230,13 @@ class Rows:
                     hint=f"change {self.parent!r} in its data, too",
                     field=self.parent,
                 )
-        if self.created is not None and self.created not in values:
-            values[self.created] = self.read_value(self.created, datum.created_at)
         return values
+
+    def find_time(self, datum: Datum, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the time for a row that is new: that of its datum, unless its values have one."""
+        if self.created is None or self.created in values:
+            return {}
+        return {self.created: self.read_value(self.created, datum.created_at)}
 
     def _find_data(self, datum: Datum) -> Mapping[str, Any]:
         if datum.data or not datum.content:

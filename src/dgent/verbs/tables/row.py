@@ -204,8 +204,7 @@ async def _find(context: Context, name: str) -> AsyncIterator[Any]:
 
 
 def _row(adapter: Any, datum: Datum) -> TableRow:
-    data = {str(name): value for name, value in datum.data.items()}
-    return TableRow(str(adapter.table_name), datum.id, data, datum.parent_id)
+    return TableRow(adapter.table_name, datum.id, datum.data, datum.parent_id)
 
 
 def _missing(ask: GetRow) -> NotFound:
