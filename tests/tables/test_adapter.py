@@ -176,7 +176,7 @@ _WIDE = st.fixed_dictionaries(
         ),
         "color": st.none() | st.sampled_from(Color),
         "price": st.none() | st.decimals(-(10**9), 10**9, places=4),
-        "ratio": st.none() | st.floats(allow_nan=False, allow_infinity=False, width=64),
+        "ratio": st.none() | st.floats(allow_nan=False),
         "uid": st.none() | st.uuids(),
         "raw": st.none() | st.binary(max_size=9),
         "flag": st.none() | st.integers(0, 1),

@@ -189,6 +189,8 @@ class TableAdapter(Generic[T]):
         else:
             compared = {name: value for name, value in old.items() if name not in self.rows.key}
         changed = {name: value for name, value in new.items() if name not in self.rows.key}
+        if not changed and not compared:
+            return await self.exists(id)
         async with self._session() as session:
             dialect = session.get_bind().dialect.name
             same = [self._is_same(dialect, name, value) for name, value in compared.items()]
