@@ -65,6 +65,7 @@ class TableAdapter(Generic[T]):
         self.model, self.session_factory = model, session_factory
         self.serialize, self.deserialize = serialize, deserialize
         self.rows = Rows(model, id_field, parent_field)
+        self.id_field: Any = self.rows.key[0] if len(self.rows.key) == 1 else self.rows.key
         table, columns = self.rows.table, self.rows.columns
         self._columns = [columns[name] for name in self.rows.key]
         self._is_row = and_(
@@ -376,7 +377,16 @@ class TableAdapter(Generic[T]):
         found_chain.reverse()
         return found_chain
 
-    # -- parts ----------------------------------------------------------------------------
+    # -- objects and parts ----------------------------------------------------------------
+
+    def to_data(self, row: T) -> dict[str, Any]:
+        """Return an object of the mapped class as data; attributes that are not set are left out."""
+        return self.rows.write_object(row)
+
+    def to_row(self, data: Mapping[str, Any]) -> T:
+        """Return an object of the mapped class for data, in no session."""
+        made: T = self.rows.make_object(data)
+        return made
 
     def focus(self, id: str, lens: Lens[Any, A]) -> TableFocus[A]:
         """Return a part of a row, read and changed through a lens on its data."""
