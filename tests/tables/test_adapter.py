@@ -39,6 +39,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import dgent
 from dgent.errors import Conflict, InputError, NotFound, QueryError, Unavailable
+from dgent.flow import StateFunctor
 from dgent.model.lens import key
 from dgent.tables import Place, TableAdapter, connect
 from dgent.universe.protocol import DgentProtocol
@@ -176,7 +177,7 @@ _WIDE = st.fixed_dictionaries(
         ),
         "color": st.none() | st.sampled_from(Color),
         "price": st.none() | st.decimals(-(10**9), 10**9, places=4),
-        "ratio": st.none() | st.floats(allow_nan=False, allow_infinity=False, width=64),
+        "ratio": st.none() | st.floats(allow_nan=False),
         "uid": st.none() | st.uuids(),
         "raw": st.none() | st.binary(max_size=9),
         "flag": st.none() | st.integers(0, 1),
@@ -337,6 +338,25 @@ async def test_tables_dgent_never_saw_are_stores_too(tables: Place) -> None:
         await connection.execute(text("DROP TABLE plain"))
     with pytest.raises(QueryError):
         await adapter.get("x")
+
+
+async def test_a_row_is_the_state_of_an_agent(turns: TableAdapter[Turn]) -> None:
+    def count(step: int, state: Turn) -> tuple[int, Turn]:
+        state.n += step
+        state.meta = {"last": step}
+        return state.n, state
+
+    states = StateFunctor.from_table_adapter(turns, Turn(id="state", n=0, text=""), version_field=None)
+    agent = states.lift_logic(count)
+    assert [await agent.invoke(step) for step in (1, 2)] == [1, 3]
+    await asyncio.gather(*(agent.invoke(1) for _ in range(5)))
+    found = await turns.get("state")
+    assert found is not None and found.data["n"] == 8 and found.data["extra"] == {"last": 1}
+    row = turns.to_row(found.data)
+    assert isinstance(row, Turn) and row.created_at.tzinfo is not None
+    assert turns.to_data(row) == found.data
+    with pytest.raises(InputError, match="expected a row of turns"):
+        turns.to_data(Base())  # type: ignore[arg-type]
 
 
 # -- many rows ------------------------------------------------------------------------------

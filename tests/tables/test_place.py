@@ -9,9 +9,30 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import DateTime, Numeric, delete, exc, func, insert, inspect, select, text, update
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    DateTime,
+    Enum,
+    Interval,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Table,
+    Uuid,
+    delete,
+    exc,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import dgent
@@ -203,6 +224,59 @@ async def test_rows_and_records_are_one_transaction(universe: dgent.Universe, ta
         assert await texts(tables) == ["old"]
     assert await texts(tables) == ["new", "two"]
     assert await universe.exists("record")
+
+
+async def test_values_of_every_kind_are_part_of_a_commit(universe: dgent.Universe, place: Place) -> None:
+    kinds = Table(
+        "kinds",
+        MetaData(),
+        Column("id", Uuid, primary_key=True),
+        Column("json", JSON),
+        Column("raw", LargeBinary),
+        Column("span", Interval),
+        Column("flag", Boolean),
+        Column("tag", Enum("a", "b", name="tag")),
+    )
+    async with place.engine.begin() as connection:
+        await connection.run_sync(kinds.metadata.create_all)
+    rows = [
+        (uuid4(), {"it's": [":x", "?", "$1", None]}, b"\0\xff", timedelta(days=2, microseconds=1), True, "a"),
+        (uuid4(), None, None, None, False, "b"),
+    ]
+    async with universe.transaction() as tx:
+        await tx.put(dgent.Datum(data={"a": 1}))
+        async with place.transaction(tx) as session:
+            await session.execute(
+                insert(kinds), [dict(zip(kinds.c.keys(), row, strict=True)) for row in rows]
+            )
+            await session.execute(update(kinds).where(kinds.c.tag == "b").values(json={"':p1'": 1}))
+    rows[1] = (rows[1][0], {"':p1'": 1}, *rows[1][2:])
+    async with place.sessions() as session:
+        assert [tuple(row) for row in await session.execute(select(kinds).order_by(kinds.c.tag))] == rows
+    async with place.engine.begin() as connection:
+        await connection.run_sync(kinds.metadata.drop_all)
+
+
+async def test_a_statement_that_is_cancelled_leaves_the_tables_usable(tables: Place) -> None:
+    endless = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000000000)"
+        " SELECT count(*) FROM n"
+    )
+
+    async def run() -> None:
+        async with tables.sessions() as session:
+            session.add(Note(id="1", text="one"))
+            await session.flush()
+            await session.execute(text(endless))
+
+    task = asyncio.get_running_loop().create_task(run())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with tables.sessions.begin() as session:
+        session.add(Note(id="2", text="two"))
+    assert await texts(tables) == ["two"]
 
 
 async def test_a_commit_is_undone_if_its_rows_have_gone(universe: dgent.Universe, tables: Place) -> None:

@@ -65,6 +65,7 @@ class TableAdapter(Generic[T]):
         self.model, self.session_factory = model, session_factory
         self.serialize, self.deserialize = serialize, deserialize
         self.rows = Rows(model, id_field, parent_field)
+        self.id_field: Any = self.rows.key[0] if len(self.rows.key) == 1 else self.rows.key
         table, columns = self.rows.table, self.rows.columns
         self._columns = [columns[name] for name in self.rows.key]
         self._is_row = and_(
@@ -194,6 +195,8 @@ class TableAdapter(Generic[T]):
         else:
             compared = {name: value for name, value in old.items() if name not in self.rows.key}
         changed = {name: value for name, value in new.items() if name not in self.rows.key}
+        if not changed and not compared:
+            return await self.exists(id)
         async with self._session() as session:
             dialect = session.get_bind().dialect.name
             same = [self._is_same(dialect, name, value) for name, value in compared.items()]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from math import isfinite
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -58,7 +59,11 @@ def _read_interval(value: Any) -> timedelta:
     return sign * timedelta(seconds=int(seconds), microseconds=int(f"{micros:0<6}"))
 
 
-def _read_as(kind: type, parse: Convert) -> Convert:
+def _write_float(value: float) -> float | str:
+    return value if isfinite(value) else repr(value)  # JSON has no form for inf and nan
+
+
+def _read_as(kind: type | tuple[type, ...], parse: Convert) -> Convert:
     return lambda value: value if isinstance(value, kind) else parse(value)
 
 
@@ -133,7 +138,7 @@ _PLAIN: tuple[tuple[type[TypeEngine[Any]] | tuple[type[TypeEngine[Any]], ...], C
     (types.JSON, Converter(_same, _same)),
     (types.Boolean, Converter(_same, _same)),
     ((types.Integer, types.String), Converter(_same, _same)),
-    ((types.Numeric, types.Float), Converter(_same, _same)),
+    ((types.Numeric, types.Float), Converter(_write_float, _read_as((int, float), float))),
     (types.Date, Converter(date.isoformat, _read_as(date, date.fromisoformat))),
     (types.Time, Converter(time.isoformat, _read_as(time, time.fromisoformat))),
 )

@@ -43,10 +43,9 @@ class Rows:
 
     def __init__(self, model: Any, id_field: str | Sequence[str] | None, parent_field: str) -> None:
         self.model, self.table = model, table_of(model)
-        # SQLAlchemy's names are texts of its own, which JSON does not take.
-        self.name = str(self.table.name)
+        self.name = _plain(self.table.name)
         self.schema = f"table.{self.name}"
-        self.columns: dict[str, Column[Any]] = {str(column.name): column for column in self.table.columns}
+        self.columns: dict[str, Column[Any]] = {_plain(column.name): column for column in self.table.columns}
         self.key = self._find_key(id_field)
         self.parent = parent_field if parent_field in self.columns else None
         self.created = self._find_time("created_at")
@@ -62,7 +61,11 @@ class Rows:
 
     def _find_key(self, id_field: str | Sequence[str] | None) -> tuple[str, ...]:
         if id_field is None:
-            names = ("id",) if "id" in self.columns else tuple(str(c.name) for c in self.table.primary_key)
+            names = (
+                ("id",)
+                if "id" in self.columns
+                else tuple(_plain(column.name) for column in self.table.primary_key)
+            )
         else:
             names = (id_field,) if isinstance(id_field, str) else tuple(id_field)
         unknown = [name for name in names or ("id",) if name not in self.columns]
@@ -155,25 +158,19 @@ class Rows:
     def _make_object(self, row: Sequence[Any]) -> Any:
         """Return a row as its mapped class has it, or as a dict by column."""
         values = dict(zip(self.columns, row, strict=True))
-        if self.model is self.table:
-            return values
-        mapper = inspect(self.model)
-        made = self.model.__new__(self.model)
-        mapper.class_manager.setup_instance(made)
-        for name, column in self.columns.items():
-            made.__dict__[mapper.get_property_by_column(column).key] = values[name]
-        return made
+        return values if self.model is self.table else self._fill(values)
 
     def to_object(self, data: Mapping[str, Any]) -> Any:
         """Return JSON data as the mapped class has it, in no session, or as a dict by column."""
         values = self.read_data(data)
-        if self.model is self.table:
-            return values
-        mapper = inspect(self.model)
+        return values if self.model is self.table else self._fill(values)
+
+    def _fill(self, values: Mapping[str, Any]) -> Any:
+        """Return an object of the mapped class, without its constructor, as when SQLAlchemy loads one."""
         made = self.model.__new__(self.model)
-        mapper.class_manager.setup_instance(made)
-        for name, value in values.items():
-            made.__dict__[mapper.get_property_by_column(self.columns[name]).key] = value
+        inspect(self.model).class_manager.setup_instance(made)
+        keys = self._list_attributes()
+        made.__dict__.update((keys[name], value) for name, value in values.items())
         return made
 
     def to_data(self, made: Any) -> dict[str, Any]:
@@ -254,11 +251,31 @@ class Rows:
         """Return the row of what `deserialize` gave: a dict by column, or an object of the mapped class."""
         if isinstance(made, Mapping):
             return self.read_data(made)
+        return self.read_object(made)
+
+    # -- objects --------------------------------------------------------------------------
+
+    def _list_attributes(self) -> dict[str, str]:
+        """Return the attributes of the mapped class by column: a column may have another name there."""
         if self.model is self.table:
-            raise InputError(f"deserialize gave {type(made).__name__}, and a table takes a dict by column")
-        mapper, given = inspect(self.model), vars(made)
-        keys = {name: mapper.get_property_by_column(column).key for name, column in self.columns.items()}
-        return {name: given[key] for name, key in keys.items() if key in given}
+            return {name: name for name in self.columns}
+        mapper = inspect(self.model)
+        return {name: mapper.get_property_by_column(column).key for name, column in self.columns.items()}
+
+    def read_object(self, made: Any) -> dict[str, Any]:
+        """Return the values of columns that an object of the mapped class has; others are left out."""
+        if self.model is self.table or not isinstance(made, self.model):
+            raise InputError(
+                f"expected a row of {self.name}, got {type(made).__name__}",
+                hint="give an object of the mapped class, or a dict by column",
+            )
+        given = vars(made)
+        return {name: given[key] for name, key in self._list_attributes().items() if key in given}
+
+
+def _plain(name: str) -> str:
+    """Return a name as a plain text: SQLAlchemy has a class of its own for those that need quotes."""
+    return str.__str__(name)
 
 
 def _is_plain(converter: Converter) -> bool:
