@@ -43,6 +43,8 @@ from dgent.flow import StateFunctor
 from dgent.model.lens import key
 from dgent.tables import Place, TableAdapter, connect
 from dgent.universe.protocol import DgentProtocol
+from tests.postgres.lease import ask_server, url_for
+from tests.storage.conftest import empty
 
 
 class Color(enum.Enum):
@@ -457,3 +459,21 @@ async def test_a_row_of_a_plain_table_can_be_put_into_a_universe(
     assert found is not None
     stored = await universe.put(found)
     assert stored.data == {"id": "a", "n": 1}
+
+
+async def test_an_adapter_whose_connections_are_cut_is_unavailable_then_well(tmp_path: Path) -> None:
+    url = url_for(tmp_path)
+    async with dgent.open(url) as u, await connect(u) as place:
+        await empty(u.storage.relational)
+        async with place.engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+            role = await connection.scalar(text("SELECT current_user"))
+            pid = await connection.scalar(text("SELECT pg_backend_pid()"))
+        turns: TableAdapter[Turn] = TableAdapter(Turn, place.sessions)
+        await turns.put(turn("a", text="hi"))
+        ask_server("SELECT pg_terminate_backend($1, 5000)", pid)
+        with pytest.raises(Unavailable) as caught:
+            await turns.get("a")
+        assert caught.value.retryable and role.endswith("_sql")
+        found = await turns.get("a")
+        assert found is not None and found.data["text"] == "hi"

@@ -166,6 +166,22 @@ async def test_two_writing_sessions_of_one_task_conflict_at_once(tmp_path: Path)
         assert await texts(place) == ["one"]
 
 
+async def test_closing_undoes_what_a_session_left_open(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    async with dgent.open(url) as u:
+        place = await connect(u)
+        async with place.engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        session = place.sessions()
+        session.add(Note(id="1", text="one"))
+        await session.flush()
+        async with asyncio.timeout(10):
+            await u.close()
+        await session.close()
+    async with dgent.open(url) as u, await connect(u) as again:
+        assert await texts(again) == []
+
+
 async def test_increments_of_many_tasks_all_count_when_serializable(tables: Place) -> None:
     async with tables.sessions.begin() as session:
         session.add(Event(id=1, name="0"))

@@ -440,9 +440,11 @@ class SQLiteRelational(IRelationalStore):
         return self._own
 
     async def close(self) -> None:
-        """Close the connections; statements under way end first."""
+        """Close the connections; statements under way end first, what this task left open is undone."""
         if self._closed:
             return
+        if (left_open := find_open(self)) is not None:
+            left_open.end()  # of this task, which would wait for itself
         async with self._turn:
             self._closed = True
             self._reads.clear()
