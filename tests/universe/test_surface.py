@@ -51,6 +51,14 @@ async def test_a_record_seen_lately_rests(u) -> None:
     assert first in ids(await u.surface("tea", k=20, seen=seen, now=NOW, rest=DAY / 4))
 
 
+@pytest.mark.parametrize("text", ["tea", None])
+async def test_records_behind_many_that_were_seen_lately_are_found(u, text) -> None:
+    many = [dgent.Datum(f"old-{n:03}", data={"text": "tea"}, created_at=NOW - 90 * DAY) for n in range(70)]
+    await u.put_many(many)
+    seen = {datum.id: NOW for datum in many}
+    assert ids(await u.surface(text, seen=seen, now=NOW))[0].startswith("note-")
+
+
 async def test_never_seen_comes_before_seen_long_ago(u) -> None:
     seen = {f"note-{day:02}": NOW - 5 * DAY for day in range(1, 12, 2)}
     found = ids(await u.surface("tea", entropy=0, k=3, seen=seen, now=NOW))

@@ -125,15 +125,12 @@ class Brain:
 
         It counts as accessed then. The same seed on the same crystals brings back the same one.
         """
-        async with self._tracks.rows() as session:
-            recent = select(Crystal.datum_id, Crystal.last_accessed).where(Crystal.last_accessed.is_not(None))
-            seen = {id: at for id, at in await session.execute(recent) if id is not None and at is not None}
         found = await surface(
             self._tracks.universe,
             context,
             seed=seed,
             entropy=entropy,
-            seen=seen,
+            seen=self._find_seen,
             rest=rest,
             schema=CRYSTAL.name,
             tags=ids.check_tags(list(tags)),
@@ -147,6 +144,13 @@ class Brain:
             await _touch(session, [row.id])
             await session.refresh(row)
         return (await self._read([row]))[0]
+
+    async def _find_seen(self, wanted: Sequence[str]) -> dict[str, datetime]:
+        """Return when each text was last accessed."""
+        asked = select(Crystal.datum_id, Crystal.last_accessed).where(Crystal.datum_id.in_(wanted))
+        async with self._tracks.rows() as session:
+            found = await session.execute(asked)
+            return {id: at for id, at in found if id is not None and at is not None}
 
     async def list_recent(self, limit: int = 10) -> list[Captured]:
         """Return the newest crystals, the newest first."""
