@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dgent.errors import DgentError, InputError
+from dgent.errors import Conflict, DgentError, InputError, NotFound
 from dgent.messages import Entry, Inbox, Messages, Part
 
 TEXTS = ["", "\x00", "a\r\nb\u2028c", "‮abc", "{}" * 1000, "😀" * 50, "blob:" + "0" * 64, "</message>"]
@@ -120,6 +120,11 @@ async def test_a_redaction_that_was_cut_is_finished(
     with pytest.raises(OSError, match="power"):
         await messages.redact("hunter2")
     monkeypatch.setattr(room, "forget", real)
+    # A change would be lost with what is about to be erased.
+    with pytest.raises(Conflict, match="is being redacted"):
+        await messages.edit(added.id, "late")
+    with pytest.raises(Conflict, match="is being redacted"):
+        await messages.delete(added.id)
     assert await messages.redact("hunter3") == 0
     (found,) = (await messages.page()).items
     assert (found.id, found.text, found.at) == (added.id, "forget it", added.at)
@@ -140,3 +145,21 @@ async def test_a_redaction_that_was_cut_is_finished(
     (kept,) = await batch.messages()
     assert kept.parts[0] == Part("text", "a [redacted]") and kept.parts[1].arguments == {"[redacted]": 1}
     assert kept.parts[1].call == "text"
+
+
+async def test_an_edit_at_the_time_of_a_redaction_is_not_lost(messages: Messages) -> None:
+    for number in range(8):
+        added = await messages.add("user", f"hunter2 {number}")
+
+        async def edit(id: str, pauses: int) -> bool:
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            try:
+                await messages.edit(id, "mine")
+            except (Conflict, NotFound):
+                return False
+            return True
+
+        edited, _ = await asyncio.gather(edit(added.id, 2 * number), messages.redact("hunter2"))
+        assert (await messages.get(added.id)).text == ("mine" if edited else f"[redacted] {number}")
+        assert all("hunter2" not in str(each.datum) for each in await messages.universe.history(added.id))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dgent import codec
-from dgent.errors import InputError
+from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.messages.log import PAGE, Log
 from dgent.messages.part import decode, encode, find_result
 from dgent.messages.record import (
@@ -29,7 +29,8 @@ from dgent.messages.record import (
 )
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
-from dgent.store.backend import Delete
+from dgent.store.backend import Check, Delete
+from dgent.universe.transaction import Transaction
 
 _SAID = ("text", "note", "origin", "by", "usage", "reason", "session", "error")
 _SAID_IN_PARTS = ("text", "name", "arguments", "signature")
@@ -85,9 +86,8 @@ async def redact(log: Log, text: str, instead: str) -> int:
         while True:
             page = await log.universe.page(query)
             for found in page.items:
-                if isinstance(found, Crystal) and await _has_text(log, found, text):
-                    count += 1
-                    await _replace(log, found, _clean(found.value, text, instead))
+                if isinstance(found, Crystal):
+                    count += await _redact(log, found, text, instead)
             if page.cursor is None:
                 break
             query = query.replace(cursor=page.cursor)
@@ -151,14 +151,32 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-async def _replace(log: Log, found: Crystal[Any], made: Any) -> None:
-    """Erase a record with its versions, and store another one in its place."""
-    schema = _BY_NAME[found.schema_name]
-    data: dict[str, Any] = schema.encode(made)
-    record = ErasureRecord(log.agent, found.id, schema.name, found.created_at, data)
-    id = f"{ERASURE.name}/{codec.blake2b(found.id.encode(), size=16).hexdigest()}"
-    await log.commit([log.put(ERASURE, id, record, None)])
-    await _finish(log, id, record)
+async def _redact(log: Log, found: Crystal[Any], text: str, instead: str) -> bool:
+    """Redact one record; False if it has nothing of the text."""
+    while isinstance(found, Crystal) and await _has_text(log, found, text):
+        schema = _BY_NAME[found.schema_name]
+        data: dict[str, Any] = schema.encode(_clean(found.value, text, instead))
+        record = ErasureRecord(log.agent, found.id, schema.name, found.created_at, data)
+        id = erasure_id(found.id)
+        try:
+            await log.commit([log.put(ERASURE, id, record, None), Check(found.id, found.rev or 0)])
+        except VersionConflict:  # edited meanwhile: look again
+            found = await log.universe.get(found.id)
+            continue
+        await _finish(log, id, record)
+        return True
+    return False
+
+
+def erasure_id(id: str) -> str:
+    """Return the id of what says that a record is about to be erased and replaced."""
+    return f"{ERASURE.name}/{codec.blake2b(id.encode(), size=16).hexdigest()}"
+
+
+async def refuse_erasing(tx: Transaction, id: str) -> None:
+    """Raise Conflict where a record is being redacted: a change would be lost with what is erased."""
+    if await tx.exists(erasure_id(id)):
+        raise Conflict(f"{id!r} is being redacted", hint="try again", id=id)
 
 
 async def finish_redactions(log: Log) -> int:

@@ -123,7 +123,10 @@ class Log:
         done = await self.universe.outcome(self.full_key(key))
         if done is None:
             return None
-        return [each.id for each in done.written if each.id is not None]
+        found = [each.id for each in done.written if each.id is not None]
+        if not found:
+            raise Conflict("this key was used, and the log that says for what was pruned", hint="use another")
+        return found
 
     def full_key(self, key: str) -> str:
         """Return the idempotency key of a commit: keys of agents are apart."""

@@ -337,6 +337,7 @@ class Messages:
         text, stored = encode(parts)
 
         async def work(tx: Transaction) -> None:
+            await erase.refuse_erasing(tx, id)
             found = await self._log.get(MESSAGE, id, tx)
             value: MessageRecord = found.value
             before = decode(value.text, value.parts)
@@ -373,6 +374,7 @@ class Messages:
                 found = [first, *await self._log.find_messages(f"{place}.", f"{place}.{END}")]
                 await self._count(tx, first.value.batch, len(found), sum(each.value.tokens for each in found))
             for each in found:
+                await erase.refuse_erasing(tx, each.id)
                 await tx.delete(each.id, expect=each.rev)
             return len(found)
 
