@@ -7,7 +7,7 @@ leaves at worst a datum without its row, from which `repair` makes the row again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,6 +95,16 @@ class Tracks:
         except SQLAlchemyError as error:
             raise translate(error) from error
 
+    async def erase(self, remove: Callable[[AsyncSession], Awaitable[int]], datum_ids: Sequence[str]) -> bool:
+        """Erase rows and their datums for good; False when there were none.
+
+        Rows go first: forgetting the datums also erases the free pages that the rows leave in the same file.
+        """
+        async with self.rows() as session:
+            removed = await remove(session)
+        forgotten = await self.universe.forget(*datum_ids) if removed or datum_ids else None
+        return removed > 0 or bool(forgotten and forgotten.records)
+
 
 async def find_row(session: AsyncSession, model: type[M], id: str) -> M:
     """Return a row by its id; raises NotFound."""
@@ -102,6 +112,11 @@ async def find_row(session: AsyncSession, model: type[M], id: str) -> M:
     if row is None:
         raise NotFound(f"there is no row {id!r} in {model.__tablename__}", id=id)
     return row
+
+
+def count_rows(done: Any) -> int:
+    """Return how many rows a statement changed."""
+    return int(getattr(done, "rowcount", 0))
 
 
 def translate(error: Exception) -> DgentError:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from dgent import clock, ids
 from dgent.errors import InputError
 from dgent.model.datum import Datum
-from dgent.tables.both import Tracks
+from dgent.tables.both import Tracks, count_rows
 from dgent.tables.models.brain import BrainSettings, Crystal, Tag
 from dgent.tables.record import CRYSTAL, BrainContent
 from dgent.universe.surface import surface
@@ -181,16 +181,11 @@ class Brain:
         return await self._tracks.write(work)
 
     async def forget(self, id: str) -> bool:
-        """Erase a crystal for good: its row, its text, and all versions of it."""
+        """Erase a crystal for good: its row, its text, and all versions of it; False when there was none."""
         async with self._tracks.rows() as session:
             row = await session.get(Crystal, ids.check_id(id))
-        if row is None:
-            return False
-        if row.datum_id is not None:
-            await self._tracks.universe.forget(row.datum_id)
-        async with self._tracks.rows() as session:
-            await delete_rows(session, [id])
-        return True
+        datum_id = id if row is None else row.datum_id or id
+        return await self._tracks.erase(lambda session: delete_rows(session, [id]), [datum_id])
 
     async def status(self) -> BrainStatus:
         """Return how much is in the brain, on both tracks."""
@@ -241,8 +236,7 @@ async def add_row(session: AsyncSession, datum: Datum, value: BrainContent) -> C
 async def delete_rows(session: AsyncSession, wanted: Sequence[str]) -> int:
     """Delete the rows of crystals and of their tags; returns how many crystals there were."""
     await session.execute(delete(Tag).where(Tag.crystal_id.in_(wanted)))
-    done = await session.execute(delete(Crystal).where(Crystal.id.in_(wanted)))
-    return int(getattr(done, "rowcount", 0))
+    return count_rows(await session.execute(delete(Crystal).where(Crystal.id.in_(wanted))))
 
 
 async def _touch(session: AsyncSession, wanted: Sequence[str]) -> None:

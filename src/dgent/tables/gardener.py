@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import func, or_, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.model.datum import Datum
-from dgent.tables.both import Tracks, find_row
+from dgent.tables.both import Tracks, count_rows, find_row
 from dgent.tables.models.gardener import GardenIdea, GardenSession, IdeaConnection, Lifecycle, Plot
 from dgent.tables.record import IDEA, IdeaContent
 from dgent.universe.transaction import Transaction
@@ -225,6 +225,17 @@ class Gardener:
             return list(
                 await session.scalars(asked.order_by(IdeaConnection.strength.desc(), IdeaConnection.id))
             )
+
+    async def forget(self, id: str) -> bool:
+        """Erase an idea for good: its row, its connections, its text, and all versions of it."""
+        found = await self.get(id)
+
+        async def remove(session: AsyncSession) -> int:
+            ends = IdeaConnection.source_id, IdeaConnection.target_id
+            await session.execute(delete(IdeaConnection).where(or_(*(end == id for end in ends))))
+            return count_rows(await session.execute(delete(GardenIdea).where(GardenIdea.id == id)))
+
+        return await self._tracks.erase(remove, [id if found is None else found.datum_id or id])
 
     async def status(self) -> GardenStatus:
         """Return how much is in the garden, and in which stages."""

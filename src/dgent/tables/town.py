@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from dgent import ids
 from dgent.errors import Conflict, InputError, NotFound, TransactionConflict
 from dgent.model.datum import Datum
-from dgent.tables.both import Tracks, find_row
+from dgent.tables.both import Tracks, count_rows, find_row
 from dgent.tables.models.town import (
     ROLES,
     Citizen,
@@ -215,6 +216,31 @@ class Town:
             asked = select(ConversationTurn).where(ConversationTurn.id.in_(found))
             rows = {row.id: row for row in await session.scalars(asked)}
         return [rows[id] for id in found if id in rows]
+
+    async def forget(self, turn_id: str) -> bool:
+        """Erase a turn for good, on both tracks; the others keep their numbers."""
+
+        async def remove(session: AsyncSession) -> int:
+            gone = delete(ConversationTurn).where(ConversationTurn.id == turn_id)
+            return count_rows(await session.execute(gone))
+
+        return await self._tracks.erase(remove, [ids.check_id(turn_id)])
+
+    async def forget_conversation(self, id: str) -> bool:
+        """Erase a conversation and all its turns for good, on both tracks."""
+        conversation = await self.get_conversation(id)
+        known = 0 if conversation is None else conversation.turn_count
+        turns = {turn_id(id, number) for number in range(1, known + 1)}
+        # Those that a forget which was cut short has left.
+        left = await self._tracks.universe.list(prefix=f"{id}.", limit=None)
+        turns.update(each.id for each in left if each.schema == TURN.name)
+
+        async def remove(session: AsyncSession) -> int:
+            await session.execute(delete(ConversationTurn).where(ConversationTurn.conversation_id == id))
+            gone = delete(CitizenConversation).where(CitizenConversation.id == id)
+            return count_rows(await session.execute(gone))
+
+        return await self._tracks.erase(remove, sorted(turns))
 
     # -- relationships ----------------------------------------------------------------------
 
