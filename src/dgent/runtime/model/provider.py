@@ -115,16 +115,19 @@ class ProviderModel:
             await self._model.__aexit__(None, None, None)
 
     def _read_reply(self, response: wire.ModelResponse) -> Reply:
-        if response.state != "complete" or response.finish_reason is None:
-            raise ModelFailed(f"{self.name} broke off its answer", model=self.name, cut=True)
-        usage = response.usage
+        usage, told = response.usage, (response.provider_details or {}).get("finish_reason")
+        # Where a compatible server says neither why it stopped nor what it used, its stream was cut:
+        # the layer below takes that for a stop.
+        ended = response.finish_reason if told or usage.output_tokens else None
+        if response.state != "complete" or ended is None:
+            raise ModelFailed(f"{self.name} broke off its answer", model=self.name)
         counted = TokenUsage(
             usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens
         )
         return Reply(
             tuple(_read_parts(response)),
             msgspec.structs.replace(counted, cost=find_cost(self.name, counted, response.model_name)),
-            response.finish_reason,
+            ended,
             self.name,
         )
 
