@@ -21,6 +21,11 @@ DgentError                      code, hint, retryable, details
 │   └── DecodeFailed            the data does not fit the contract
 ├── EmbedderFailed              an embedder raised, hung or answered nonsense  (retryable)
 │   └── EmbedderRefused         it does not take these texts, this key or this model
+├── ModelFailed                 a model failed: no connection, a server error, a cut stream  (retryable)
+│   ├── ModelThrottled          it is asked too often, or overloaded       (retryable)
+│   ├── ModelRefused            it does not take this request, key or name
+│   │   └── ContextTooLong      the request is longer than its context
+│   └── BudgetSpent             calls, tokens, money or time are used up
 ├── StorageError                the engine failed
 │   ├── Unavailable             not reachable now                          (retryable)
 │   │   ├── NoBackendAvailable  no engine for this place could be opened
@@ -197,6 +202,41 @@ class EmbedderRefused(EmbedderFailed):
     """An embedder does not take these texts, this key or this model; asking again changes nothing."""
 
     code = "embedder_refused"
+    retryable = False
+
+
+class ModelFailed(DgentError):
+    """A model could not be reached, failed, or broke off its answer."""
+
+    code = "model"
+    retryable = True
+
+
+class ModelThrottled(ModelFailed):
+    """A model is asked too often, or is overloaded; `details["retry_s"]` is the wait it asks for, or None."""
+
+    code = "model_throttled"
+
+
+class ModelRefused(ModelFailed):
+    """A model does not take this request, this key or this name; asking again changes nothing."""
+
+    code = "model_refused"
+    retryable = False
+
+
+class ContextTooLong(ModelRefused):
+    """A request is longer than the context of the model."""
+
+    code = "context_too_long"
+    hint = "compress the history, or use a model with a longer context"
+
+
+class BudgetSpent(ModelFailed):
+    """The budget of calls, tokens, money or time for models is used up."""
+
+    code = "budget_spent"
+    hint = "give a larger budget"
     retryable = False
 
 

@@ -1,0 +1,1 @@
+"""The runtime: dgent runs the agent whose memory it keeps."""
