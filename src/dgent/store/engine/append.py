@@ -91,7 +91,7 @@ class Appender:
         made = drafts[0] if len(drafts) == 1 else None
         if made is None or prepared.key is not None:
             return None
-        if commit.guard is not None and commit.guard.since != kernel.tip.seq:
+        if commit.guard is not None and not kernel.ends_at(commit.guard.since):
             return None
         id, expect = made.id, commit.ops[0].expect
         if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
@@ -102,7 +102,8 @@ class Appender:
 
     def _find_forms(self, group: Sequence[Prepared]) -> list[_Form | None] | None:
         """Return the form of each record as far as it is known, if nothing about them has to be decided."""
-        state_of, known, tip = self._ledger.kernel.state, self.forms.get, self._ledger.kernel.tip
+        kernel, known = self._ledger.kernel, self.forms.get
+        state_of, ends_at = kernel.state, kernel.ends_at
         states: dict[str, SchemaState | None] = {}
         forms: list[_Form | None] = []
         ids: list[str] = []
@@ -110,7 +111,7 @@ class Appender:
             commit = prepared.commit
             if prepared.key is not None or not commit.ops:
                 return None
-            if commit.guard is not None and (len(group) > 1 or commit.guard.since != tip.seq):
+            if commit.guard is not None and (len(group) > 1 or not ends_at(commit.guard.since)):
                 return None
             room = commit.room
             for op, made in zip(commit.ops, prepared.drafts, strict=True):

@@ -180,7 +180,7 @@ class Ledger:
             earlier = kernel.find_by_key(prepared.key)
             if earlier is not None:
                 return self._repeat(earlier, prepared)
-        elif commit.guard is None or commit.guard.since == kernel.tip.seq:
+        elif commit.guard is None or kernel.ends_at(commit.guard.since):
             done = self.put_together((prepared,))
             if done is not None:
                 return done[0]

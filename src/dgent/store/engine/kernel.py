@@ -341,6 +341,10 @@ class Writing(Reading, Protocol):
         """The end of the log; advanced by the writer."""
         ...
 
+    def ends_at(self, seq: int) -> bool:
+        """Return whether the log ends there, and still will when this is written."""
+        ...
+
     def are_new(self, ids: Sequence[str]) -> bool:
         """Return whether no record has one of these ids, nor a tombstone."""
         ...

@@ -271,6 +271,9 @@ class MemoryKernel(VectorTable):
 
     # -- writing --------------------------------------------------------------------------
 
+    def ends_at(self, seq: int) -> bool:
+        return self.tip.seq == seq
+
     def are_new(self, ids: Sequence[str]) -> bool:
         return self._by_id.keys().isdisjoint(ids)
 

@@ -111,6 +111,9 @@ class PostgresKernel(VectorWrites, PostgresReading):
     def head(self, id: str) -> Row | None:
         return self._met(super().head(id))
 
+    def ends_at(self, seq: int) -> bool:
+        return self.tip.seq == seq
+
     def are_new(self, ids: Sequence[str]) -> bool:
         return all(self.head(id) is None for id in ids)
 

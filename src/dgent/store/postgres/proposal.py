@@ -192,6 +192,12 @@ class Proposal(PostgresKernel):
         self.strict = True
         return found + [logged for logged in self._pending if logged.seq > since]
 
+    def ends_at(self, seq: int) -> bool:
+        """Return whether the log ends there, as far as is known; the server refuses what is written if not."""
+        at_end = super().ends_at(seq)
+        self.strict = self.strict or at_end
+        return at_end
+
     def find_by_key(self, key: bytes) -> Logged | None:
         return self._keyed.get(key)
 

@@ -388,6 +388,9 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         fresh = self._fresh_numbers.get(text)
         return super().number(text) if fresh is None else fresh
 
+    def ends_at(self, seq: int) -> bool:
+        return self.tip.seq == seq
+
     def are_new(self, ids: Sequence[str]) -> bool:
         if not self._new.keys().isdisjoint(ids) or not self._tombstones.keys().isdisjoint(ids):
             return False
