@@ -86,7 +86,7 @@ async def test_texts_are_embedded_in_the_background_once(open_with: Open) -> Non
         assert [(each.name, each.vectors) for each in report.schemas] == [("note", 3)]
         await remember(u, "a", "", "")
         await u.delete("b")
-        assert await u.embedded() >= 1
+        await u.embedded()
         assert [(each.vectors, each.waiting) for each in (await u.embedding()).schemas] == [(1, 0)]
         if u.backend.name != "memory":
             assert all(each.level == "ok" for each in await upkeep_of(u.backend).inspect(deep=True))

@@ -39,6 +39,7 @@ async def test_clients_follow_the_promoted_standby(pair: Pair) -> None:
         await load.stop()
         assert not load.refused and load.longest_s < 20
         print(f"\n{before} acknowledged before the standby took over; {await load.check(u)}")
+        await u.put(dgent.Datum(id="last"))  # the watcher looks whether all ended when something comes
         assert await watching, "the watcher missed a commit"
     # Whoever comes later finds the right one, too: the first of the URL is away.
     async with dgent.open(with_universe(pair.url, "u", timeout=20)) as u:

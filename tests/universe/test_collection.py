@@ -53,7 +53,7 @@ NOT_OF_ONE_SCHEMA = {
     *("put", "put_many"),  # of any datum; a collection remembers values
     *("search_among", "search_vectors", "vectors"),
     *("at", "past", "present"),  # another moment of the whole store
-    *("storage", "check_statement", "blob_folder"),  # what is beside the records
+    *("storage", "adapters", "check_statement", "blob_folder"),  # what is beside the records
 }
 """The calls of a universe that are about the store, or about records whatever their schema."""
 

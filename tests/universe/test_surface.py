@@ -71,6 +71,12 @@ async def test_filters_narrow_it_and_nothing_fits_is_empty(u) -> None:
     assert await u.surface("submarine", now=NOW) == []
 
 
+async def test_a_collection_surfaces_its_own(u) -> None:
+    u.register(dgent.Schema("mood", text={"text": 1}))
+    kept = await u.remember({"text": "tea"}, schema="mood")
+    assert ids(await u.collection("mood").surface("tea", k=9, rest=0 * DAY)) == [kept.id]
+
+
 async def test_a_new_record_does_not_change_the_draws_of_others(u) -> None:
     before = ids(await u.surface("tea", seed=7, entropy=1, k=20, now=NOW))
     await u.put(dgent.Datum("note-99", data={"text": "tea number 99"}))

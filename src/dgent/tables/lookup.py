@@ -80,7 +80,8 @@ async def find_adapter(place: Place, name: str) -> TableAdapter[Any]:
             return None
 
     table = None
-    if name not in _HIDDEN and not name.startswith("sqlite_"):
+    # No engine takes NUL or half a character in a name.
+    if name.isprintable() and name not in _HIDDEN and not name.startswith("sqlite_"):
         async with place.engine.connect() as opened:
             table = await opened.run_sync(reflect)
     if table is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgent.errors import InputError
@@ -117,6 +117,25 @@ class Collection(Generic[T]):
         """Return the records of this schema that fit the words, their meaning, or both, best."""
         wanted = self._query(query, filters)
         return await self._universe.search(text, wanted, k=k, mode=mode, as_of=as_of, partial=partial)
+
+    async def surface(
+        self,
+        text: str | None = None,
+        query: Query | None = None,
+        *,
+        seed: int | str = 0,
+        entropy: float = 0.7,
+        k: int = 1,
+        seen: Mapping[str, datetime] | None = None,
+        rest: timedelta = timedelta(days=1),
+        now: datetime | None = None,
+        **filters: Any,
+    ) -> builtins.list[Crystal[T]]:
+        """Return records of this schema that are related to a text, old, and were not seen within `rest`."""
+        wanted = self._query(query, filters)
+        return await self._universe.surface(
+            text, wanted, seed=seed, entropy=entropy, k=k, seen=seen, rest=rest, now=now
+        )
 
     async def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
