@@ -131,8 +131,8 @@ async def test_history_with_calls_and_results_is_written_as_the_provider_wants_i
     async with wire(kind, Answer(events(kind, text="ok"))) as (server, model):
         assert (await complete(model, call)).text == "ok"
     body = server.requests[0].body
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     if kind == "anthropic":
-        assert server.requests[0].headers["x-api-key"] == KEY
         assert [each["role"] for each in body["messages"]] == ["user", "assistant", "user"]
         result, text = body["messages"][2]["content"]
         assert result["tool_use_id"] == "c1" and result["is_error"] is True
@@ -143,7 +143,6 @@ async def test_history_with_calls_and_results_is_written_as_the_provider_wants_i
         assert [each["text"] for each in body["system"]] == ["You are scout.", "It is noon."]
         assert ["cache_control" in each for each in body["system"]] == [True, False]
     else:
-        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
         assert [each["role"] for each in body["messages"]][-4:] == ["user", "assistant", "tool", "user"]
         assert body["messages"][-3]["tool_calls"][0]["function"]["name"] == "read"
         assert "no such file" in body["messages"][-2]["content"]
