@@ -45,7 +45,7 @@ async def test_a_slow_consumer_is_told_how_many_it_missed_and_holds_nobody_up() 
 
     hub = EventHub()
     hub.add_sink(sink, room=10)
-    slow, quick = hub.tap(room=10), hub.tap()
+    slow, quick = hub.tap(room=10), hub.tap(room=2000)
     for number in range(1000):
         hub.publish(text(number))
     hub.publish(Done(text="ok"))
