@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -155,4 +156,24 @@ def test_redaction_by_name_and_by_look() -> None:
     assert [got[name] for name in list(given)[:7]] == ["***"] * 7
     assert got["deep"] == [{"text": "*** and ***"}]
     assert got["input_tokens"] == 12 and got["risk-assessment-of-everything"] == "kept"
-    assert redact("a task-oriented sk- thing") == "a task-oriented sk- thing"
+    for kept in ("a task-oriented sk- thing", "the password is wrong", "see https://example.org:8080/a@b"):
+        assert redact(kept) == kept
+    for said in (
+        '{"password": "hunter2", "user": "me"}',
+        "Authorization: Basic hunter2hunter2",
+        "API_KEY=hunter2",
+        "postgres://me:hunter2@db/x",
+        [["authorization", "hunter2"]],
+        [(b"x-api-key", b"hunter2")],
+        {"Authorization": ["hunter2"]},
+    ):
+        assert "hunter2" not in repr(redact(said)) and "***" in repr(redact(said)), said
+    schema = {"properties": {"password": {"type": "string"}}}
+    assert redact(schema) == schema
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "sk-" * 300_000, "secret=" * 140_000, "a://" * 250_000])
+def test_redaction_is_linear(text: str) -> None:
+    started = process_time()
+    redact(text)
+    assert process_time() - started < 2

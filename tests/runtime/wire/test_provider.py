@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -151,6 +152,26 @@ async def test_history_with_calls_and_results_is_written_as_the_provider_wants_i
 
 
 @both
+async def test_images_notices_and_broken_calls_go_along(kind: str) -> None:
+    image = "blob:" + "0" * 64
+    call = ask(
+        Turn("user", (Part("text", "look"), Part("image", blob=image, media_type="image/png"))),
+        Turn("user", (Part("image", blob="blob:" + "1" * 64, name="lost.png"),)),
+        Turn("assistant", (Part("tool_call", call="c1", name="read", arguments='{"path": '),)),
+        Turn("tool", (Part("tool_result", "not JSON", call="c1", name="read", error=True),)),
+        Turn("system", (Part("text", "the partner left"),)),
+        Turn("assistant", ()),
+        blobs={image: b"\x89PNG"},
+    )
+    async with wire(kind, Answer(events(kind, text="ok"))) as (server, model):
+        assert (await complete(model, call)).text == "ok"
+    said = json.dumps(server.requests[0].body)
+    for each in ("iVBORw==", "[image lost.png]", "[system] the partner left", "not JSON"):
+        assert each in said
+    assert server.requests[0].body["messages"][-1]["role"] == "user"
+
+
+@both
 @pytest.mark.parametrize(
     ("status", "body", "expected", "retryable"),
     [
@@ -219,8 +240,6 @@ async def test_malformed_arguments_stay_text(kind: str) -> None:
 
 
 async def test_an_error_inside_a_stream_is_told_by_its_kind() -> None:
-    import json
-
     half = anthropic_events(text="abcdef")[:3]
     error = ("error", json.dumps(anthropic_error("overloaded_error", "Overloaded")))
     async with wire("anthropic", Answer((*half, error))) as (_, model):

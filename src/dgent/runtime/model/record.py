@@ -6,12 +6,14 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from datetime import datetime
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Protocol
 
 import msgspec
 
+from dgent import clock
 from dgent.errors import ModelFailed, ModelRefused
 from dgent.messages.part import Part
 from dgent.runtime.model.call import (
@@ -103,16 +105,26 @@ class RecordingModel:
     def _record(
         self, call: ModelCall, reply: Reply | None, failure: BaseException | None, times: dict[str, int]
     ) -> None:
-        task = asyncio.get_running_loop().create_task(self._append(call, reply, failure, times))
+        coming = self._append(clock.now(), call, reply, failure, times)
+        task = asyncio.get_running_loop().create_task(coming)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _append(
-        self, call: ModelCall, reply: Reply | None, failure: BaseException | None, times: dict[str, int]
+        self,
+        at: datetime,
+        call: ModelCall,
+        reply: Reply | None,
+        failure: BaseException | None,
+        times: dict[str, int],
     ) -> None:
         try:
-            data = {**build_data(self.name, call, reply, failure, self._content, self._secrets), **times}
-            await self._telemetry.append([TelemetryEvent(KIND, data=data, agent=self._agent)])
+            # In a thread, since a megabyte of history takes tens of milliseconds to look through.
+            data = await asyncio.to_thread(
+                build_data, self.name, call, reply, failure, self._content, self._secrets
+            )
+            event = TelemetryEvent(KIND, data={**data, **times}, agent=self._agent, timestamp=at)
+            await self._telemetry.append([event])
         except Exception:
             self.lost += 1
 
