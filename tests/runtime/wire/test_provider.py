@@ -289,3 +289,33 @@ def test_a_missing_key_and_an_unknown_provider_are_said(monkeypatch: pytest.Monk
         resolve("anthropic:claude-sonnet-5-5")
     with pytest.raises(InputError, match="nonesuch"):
         resolve("nonesuch:model")
+
+
+@both
+async def test_many_calls_at_once_and_one_after_close(kind: str) -> None:
+    answers = [Answer(events(kind, text=f"hello {number}"), piece=40) for number in range(9)]
+    async with wire(kind, *answers) as (_, model):
+        replies = await asyncio.gather(*(complete(model, ask()) for _ in range(8)))
+        assert sorted(reply.text for reply in replies) == [f"hello {number}" for number in range(8)]
+        await model.close()
+        assert (await complete(model, ask())).text == "hello 8"
+
+
+@both
+async def test_a_stream_may_be_closed_by_another_task(kind: str) -> None:
+    half = events(kind, text="a long text")[:4]
+    async with wire(kind, Answer(half, hang=True)) as (server, model):
+        pieces = model.stream(ask())
+        first = await asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+        assert isinstance(first, TextDelta)
+        await asyncio.create_task(pieces.aclose())
+        await asyncio.wait_for(server.dropped.wait(), 5)
+
+
+@both
+async def test_an_empty_answer_is_one_and_an_empty_stream_is_not(kind: str) -> None:
+    async with wire(kind, Answer(events(kind)), Answer()) as (_, model):
+        reply = await complete(model, ask())
+        assert reply.parts == () and reply.finish == "stop"
+        with pytest.raises(ModelFailed):
+            await complete(model, ask())
