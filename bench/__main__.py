@@ -31,6 +31,7 @@ from bench.processes import processes
 from bench.puts import many, one_by_one, together
 from bench.reads import gets, scans
 from bench.relational import relational
+from bench.runtime import runtime
 from bench.search import search
 from bench.stores import Stores
 from bench.studio import studio
@@ -54,6 +55,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "blocks": blocks,
     "messages": messages,
     "flow": flow,
+    "runtime": runtime,
     "blob": blob,
     "relational": relational,
     "tables": tables,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -131,8 +132,8 @@ async def test_history_with_calls_and_results_is_written_as_the_provider_wants_i
     async with wire(kind, Answer(events(kind, text="ok"))) as (server, model):
         assert (await complete(model, call)).text == "ok"
     body = server.requests[0].body
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     if kind == "anthropic":
-        assert server.requests[0].headers["x-api-key"] == KEY
         assert [each["role"] for each in body["messages"]] == ["user", "assistant", "user"]
         result, text = body["messages"][2]["content"]
         assert result["tool_use_id"] == "c1" and result["is_error"] is True
@@ -143,12 +144,31 @@ async def test_history_with_calls_and_results_is_written_as_the_provider_wants_i
         assert [each["text"] for each in body["system"]] == ["You are scout.", "It is noon."]
         assert ["cache_control" in each for each in body["system"]] == [True, False]
     else:
-        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
         assert [each["role"] for each in body["messages"]][-4:] == ["user", "assistant", "tool", "user"]
         assert body["messages"][-3]["tool_calls"][0]["function"]["name"] == "read"
         assert "no such file" in body["messages"][-2]["content"]
         assert "You are scout." in str(body["messages"][0]["content"])
         assert body["temperature"] == 0.5
+
+
+@both
+async def test_images_notices_and_broken_calls_go_along(kind: str) -> None:
+    image = "blob:" + "0" * 64
+    call = ask(
+        Turn("user", (Part("text", "look"), Part("image", blob=image, media_type="image/png"))),
+        Turn("user", (Part("image", blob="blob:" + "1" * 64, name="lost.png"),)),
+        Turn("assistant", (Part("tool_call", call="c1", name="read", arguments='{"path": '),)),
+        Turn("tool", (Part("tool_result", "not JSON", call="c1", name="read", error=True),)),
+        Turn("system", (Part("text", "the partner left"),)),
+        Turn("assistant", ()),
+        blobs={image: b"\x89PNG"},
+    )
+    async with wire(kind, Answer(events(kind, text="ok"))) as (server, model):
+        assert (await complete(model, call)).text == "ok"
+    said = json.dumps(server.requests[0].body)
+    for each in ("iVBORw==", "[image lost.png]", "[system] the partner left", "not JSON"):
+        assert each in said
+    assert server.requests[0].body["messages"][-1]["role"] == "user"
 
 
 @both
@@ -220,8 +240,6 @@ async def test_malformed_arguments_stay_text(kind: str) -> None:
 
 
 async def test_an_error_inside_a_stream_is_told_by_its_kind() -> None:
-    import json
-
     half = anthropic_events(text="abcdef")[:3]
     error = ("error", json.dumps(anthropic_error("overloaded_error", "Overloaded")))
     async with wire("anthropic", Answer((*half, error))) as (_, model):
@@ -271,3 +289,33 @@ def test_a_missing_key_and_an_unknown_provider_are_said(monkeypatch: pytest.Monk
         resolve("anthropic:claude-sonnet-5-5")
     with pytest.raises(InputError, match="nonesuch"):
         resolve("nonesuch:model")
+
+
+@both
+async def test_many_calls_at_once_and_one_after_close(kind: str) -> None:
+    answers = [Answer(events(kind, text=f"hello {number}"), piece=40) for number in range(9)]
+    async with wire(kind, *answers) as (_, model):
+        replies = await asyncio.gather(*(complete(model, ask()) for _ in range(8)))
+        assert sorted(reply.text for reply in replies) == [f"hello {number}" for number in range(8)]
+        await model.close()
+        assert (await complete(model, ask())).text == "hello 8"
+
+
+@both
+async def test_a_stream_may_be_closed_by_another_task(kind: str) -> None:
+    half = events(kind, text="a long text")[:4]
+    async with wire(kind, Answer(half, hang=True)) as (server, model):
+        pieces = model.stream(ask())
+        first = await asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+        assert isinstance(first, TextDelta)
+        await asyncio.create_task(pieces.aclose())
+        await asyncio.wait_for(server.dropped.wait(), 5)
+
+
+@both
+async def test_an_empty_answer_is_one_and_an_empty_stream_is_not(kind: str) -> None:
+    async with wire(kind, Answer(events(kind)), Answer()) as (_, model):
+        reply = await complete(model, ask())
+        assert reply.parts == () and reply.finish == "stop"
+        with pytest.raises(ModelFailed):
+            await complete(model, ask())
