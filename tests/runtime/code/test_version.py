@@ -156,7 +156,7 @@ async def test_the_command_line_undoes_files(root: Path, tmp_path: Path) -> None
     command = Path(sys.executable).with_name("dgent")
 
     def dgent_(*words: str) -> str:
-        line = [command, *words, "--url", url]
+        line = [str(command), *words, "--url", url]
         return subprocess.run(line, capture_output=True, text=True, check=True).stdout
 
     assert "changed the file ‘notes.txt’" in dgent_("log")
