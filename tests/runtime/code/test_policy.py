@@ -99,3 +99,11 @@ async def test_what_needs_consent_is_asked_for_and_then_done(root: Path) -> None
         assert find_consent(await tools.call("run", {"command": "true"})) is not None
         (root / ".env").write_text("KEY=1")
         assert (await tools.call("grep", {"pattern": "KEY"}))["data"]["lines"] == []
+        for name, arguments in (
+            ("edit", {"path": ".env", "old": "1", "new": "2"}),
+            ("write", {"path": ".env", "text": ""}),
+        ):
+            answer = await tools.call(name, arguments, Call(consents=frozenset(("write:*",))))
+            asked = find_consent(answer)
+            assert asked is not None
+            assert asked.scope == "read:.env"

@@ -32,6 +32,7 @@ class CodeContext(msgspec.Struct, frozen=True):
         """Return the name of a file that is about to be changed, and its state, if the rules allow it."""
         name = self.workspace.file_name(path)
         self.policy.require_path(tool, "write", name, call)
+        self.policy.require_path(tool, "read", name, call)  # the diff in the answer shows what was there
         return name, await asyncio.to_thread(self.workspace.read, name)
 
     async def change(self, tool: str, changes: Sequence[FileChange], call: Call) -> Answer:
