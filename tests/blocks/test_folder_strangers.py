@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import dgent
 from dgent.blocks import Library
-from dgent.blocks.folder.directory import Directory
 from dgent.blocks.folder.state import digest
 from dgent.errors import DgentError
+from dgent.system.directory import Directory
 from tests.blocks.agents import Open, library, scout, u
 from tests.soak import examples
 

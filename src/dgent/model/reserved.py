@@ -30,6 +30,7 @@ MODULES = {
     "membrane": "dgent.membrane.room",
     "messages": "dgent.messages.room",
     "blobs": "dgent.universe.blob_room",
+    "code": "dgent.runtime.code.room",
 }
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
@@ -44,6 +45,7 @@ OWNERS: dict[str, str] = {
     **{f"membrane.{name}": "membrane" for name in _MEMBRANE},
     **{f"message.{name}": "messages" for name in _MESSAGES},
     **{f"blob.{name}": "blobs" for name in ("key", "orphan")},
+    "code.file": "code",
 }
 """The room of each schema."""
 
@@ -59,6 +61,7 @@ MARKS = frozenset(("cupboard/turn",))
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
     "messages": frozenset(f"message.{name}" for name in _MESSAGES),
+    "code": frozenset(("code.file",)),
     "dgent": frozenset(OWN + name for name in _OWN),
 }
 """The schemas that nobody below a partner reads, unless their room says who may."""

@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgent.blocks.folder.directory import LINK, NO_LINK, Directory, LinkInside
 from dgent.blocks.folder.format import MAX_BYTES, MAX_DEPTH, SUFFIXES, normalize_name
 from dgent.blocks.folder.state import SHARED, digest
 from dgent.errors import Busy, InputError, StorageFull, Unavailable
+from dgent.system.directory import LINK, NO_LINK, Directory, LinkInside
 from dgent.system.files import try_lock
 
 OWN = ".blocks"

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 
 from dgent import ids
-from dgent.blocks.folder.directory import NEVER
 from dgent.blocks.folder.format import MAX_DEPTH, SUFFIXES, normalize_name
 from dgent.blocks.folder.header import TYPES
 from dgent.errors import Corrupt, InputError
+from dgent.system.directory import NEVER
 
 FORMAT = 1
 SHARED = "shared"

@@ -31,8 +31,8 @@ class LinkInside(OSError):
 class Directory:
     """A folder and what is below it, named by relative paths with /."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, mode: int = 0o700) -> None:
+        self.path, self._mode = path, mode  # the mode of folders that are made
         self._handle = -1
         # A thread whose caller was cancelled goes on, and must not use a descriptor that was reused since.
         self._using = threading.RLock()
@@ -64,7 +64,7 @@ class Directory:
             handle = os.dup(self._handle)
             try:
                 for step in steps:
-                    inner = _enter(handle, step, make)
+                    inner = _enter(handle, step, self._mode if make else None)
                     os.close(handle)
                     handle = inner
                 yield handle, last
@@ -104,7 +104,7 @@ class Directory:
             if here.is_symlink():
                 raise LinkInside
             if make:
-                here.mkdir(mode=0o700, exist_ok=True)
+                here.mkdir(mode=self._mode, exist_ok=True)
         return here
 
 
@@ -117,11 +117,11 @@ def split(name: str) -> list[str]:
     return steps
 
 
-def _enter(handle: int, step: str, make: bool) -> int:
-    """Return the descriptor of a folder inside another."""
-    if make:
+def _enter(handle: int, step: str, make: int | None) -> int:
+    """Return the descriptor of a folder inside another, made with this mode if it is not there."""
+    if make is not None:
         with suppress(FileExistsError):
-            os.mkdir(step, 0o700, dir_fd=handle)
+            os.mkdir(step, make, dir_fd=handle)
     try:
         return os.open(step, _FOLDER | NO_LINK, dir_fd=handle)
     except OSError as error:

@@ -1,0 +1,1 @@
+"""Tools of a coding agent, within the root of a workspace."""
