@@ -1,1 +1,1 @@
-"""Tools that a model may call: their rules, and the consent that some of them need."""
+"""Tools that an agent may call."""
