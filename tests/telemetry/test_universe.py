@@ -53,6 +53,7 @@ async def test_forgetting_beside_busy_or_damaged_events(
             await u.put(dgent.Datum(id, data={}))
         await telemetry_of(u).append([TelemetryEvent("read", datum_id=id) for id in ("a", "b")])
         other = apsw.Connection(str(path))
+        other.set_busy_timeout(10_000)  # the store looks after its file meanwhile
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         await u.forget("c")
