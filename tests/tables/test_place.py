@@ -317,6 +317,47 @@ async def test_an_error_in_the_block_undoes_rows_and_records(universe: dgent.Uni
     assert await texts(tables) == [] and not await universe.exists("record")
 
 
+async def test_what_a_session_took_back_is_not_part_of_a_commit(
+    universe: dgent.Universe, tables: Place
+) -> None:
+    async with universe.transaction() as tx:
+        await tx.put(dgent.Datum(id="record", data={"a": 1}))
+        async with tables.transaction(tx) as session:
+            await session.execute(insert(Note).values(id="1", text="rolled back"))
+            await session.rollback()
+            await session.execute(insert(Note).values(id="2", text="two"))
+            nested = await session.begin_nested()
+            await session.execute(insert(Note).values(id="3", text="undone alone"))
+            await nested.rollback()
+            async with session.begin_nested():
+                session.add(Note(id="4", text="four"))
+    assert await texts(tables) == ["two", "four"]
+
+
+async def test_a_session_in_a_transaction_cannot_commit_by_itself(
+    universe: dgent.Universe, tables: Place
+) -> None:
+    with pytest.raises(InputError, match="cannot commit by itself"):
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id="record", data={"a": 1}))
+            async with tables.transaction(tx) as session:
+                await session.execute(insert(Note).values(id="1", text="one"))
+                await session.commit()
+    assert await texts(tables) == [] and not await universe.exists("record")
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE more (a INTEGER)", "/* ( */ DROP TABLE events"])
+async def test_a_statement_that_cannot_be_run_again_is_refused(
+    universe: dgent.Universe, tables: Place, statement: str
+) -> None:
+    with pytest.raises(Unsupported, match="cannot be part of a transaction"):
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id="record", data={"a": 1}))
+            async with tables.transaction(tx) as session:
+                await session.execute(text(statement))
+    assert not await universe.exists("record")
+
+
 async def test_an_id_of_the_database_cannot_be_part_of_a_commit(
     universe: dgent.Universe, tables: Place
 ) -> None:
