@@ -410,6 +410,8 @@ async def test_below_partner_trust_there_is_no_place(tmp_path: Path) -> None:
         limited = u.acting(Principal("bob", "friend"))
         with pytest.raises(Denied):
             await connect(limited)
+        with pytest.raises(Denied):
+            _ = limited.adapters
 
 
 def test_no_other_sqlite_is_loaded_and_none_of_it_with_dgent() -> None:

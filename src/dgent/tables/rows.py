@@ -78,9 +78,10 @@ class Rows:
 
     def _is_unique(self, name: str) -> bool:
         column = self.columns[name]
+        made: list[Any] = [*self.table.constraints, *self.table.indexes]
         alone = (
             tuple(each.columns)
-            for each in (*self.table.constraints, *self.table.indexes)
+            for each in made
             if isinstance(each, UniqueConstraint) or getattr(each, "unique", False)
         )
         return bool(column.unique) or (column,) in alone
