@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -306,6 +307,41 @@ async def test_a_commit_is_undone_if_its_rows_have_gone(universe: dgent.Universe
             async with tables.sessions.begin() as session:
                 await session.execute(delete(Note))
     assert not await universe.exists("record")
+
+
+async def test_increments_in_a_commit_all_count_by_sql_or_by_a_version(
+    universe: dgent.Universe, place: Place
+) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Count(Own):
+        __tablename__ = "counts"
+        id: Mapped[str] = mapped_column(primary_key=True)
+        by_sql: Mapped[int]
+        read: Mapped[int]
+        version: Mapped[int] = mapped_column()
+        __mapper_args__: ClassVar = {"version_id_col": version}
+
+    async with place.engine.begin() as connection:
+        await connection.run_sync(Own.metadata.create_all)
+    async with place.sessions.begin() as session:
+        session.add(Count(id="1", by_sql=0, read=0))
+
+    async def count(number: int) -> None:
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id=f"record-{number}", data={"a": 1}))
+            async with place.transaction(tx) as session:
+                found = await session.get_one(Count, "1")
+                found.read += 1
+                found.by_sql = Count.by_sql + 1
+
+    done = await asyncio.gather(*map(count, range(4)), return_exceptions=True)
+    kept = sum(each is None for each in done)
+    assert 0 < kept and all(each is None or isinstance(each, Conflict) for each in done)
+    async with place.sessions() as session:
+        found = await session.get_one(Count, "1")
+        assert (found.read, found.by_sql, found.version) == (kept, kept, kept + 1)
 
 
 async def test_an_error_in_the_block_undoes_rows_and_records(universe: dgent.Universe, tables: Place) -> None:

@@ -61,8 +61,9 @@ class Place:
 
         The session sees its own changes. At the end of the block they are taken back, and handed to `tx`,
         which makes them again when it commits; where one then changes another number of rows than it did
-        here, the commit is undone with a Conflict. What the session rolled back is not made again. It may
-        not commit by itself, nor change which tables there are.
+        here, the commit is undone with a Conflict. A value that was read here and changed meanwhile is not
+        noticed: compute it in the statement, or give the model a `version_id_col`. What the session rolled
+        back is not made again. It may not commit by itself, nor change which tables there are.
         """
         if not self.shared or self.universe is None:
             raise Unsupported(
