@@ -216,3 +216,5 @@ async def test_nobody_sends_what_cannot_be_delivered(messages: Messages) -> None
             await taken.give_back(delay_s=delay)
         with pytest.raises(InputError, match="delay_s"):
             await inbox.release(taken.id, delay_s=delay)
+    with pytest.raises(InputError, match="not a number"):
+        await messages.compress({"strategy": "time_decay", "hours": float("nan")})
