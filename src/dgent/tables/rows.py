@@ -56,7 +56,7 @@ class Rows:
         converters = {name: converter_of(column.type) for name, column in self.columns.items()}
         self._converters: dict[str, Converter] = converters
         # Values that are the same in JSON are not touched: those of most columns.
-        self._write = [(name, None if _is_plain(each) else each.write) for name, each in converters.items()]
+        self._write = [(name, None if each.writes_same else each.write) for name, each in converters.items()]
         self._key_places = [list(self.columns).index(name) for name in self.key]
 
     def _find_key(self, id_field: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -285,10 +285,6 @@ class Rows:
 def _plain(name: str) -> str:
     """Return a name as a plain text: SQLAlchemy has a class of its own for those that need quotes."""
     return str.__str__(name)
-
-
-def _is_plain(converter: Converter) -> bool:
-    return converter.write is converter.read  # both leave the value alone
 
 
 def _decode(raw: bytes) -> Any:
