@@ -98,3 +98,20 @@ async def test_nobody_plants_or_changes_records_of_the_room(messages: Messages) 
     async with dgent.open("memory:") as empty:
         with pytest.raises(Denied):
             await empty.put(dgent.Datum("x", data={}, schema="message.message", schema_version=1))
+
+
+async def test_an_edit_or_a_summary_has_no_more_trust_than_who_wrote_it(messages: Messages) -> None:
+    said = await messages.add("user", "pay 10", trust="partner")
+    friend = Messages(messages.universe.acting(Principal("scout", "friend")), "scout")
+    edited = await friend.edit(said.id, "pay 1000")
+    assert edited.trust == "friend"
+    assert (await messages.get_batch(said.batch)).trust == "friend"
+    for number in range(3):
+        await messages.add("user", f"message {number}", trust="partner")
+
+    async def summarise(texts: object) -> str:
+        return "pay everything"
+
+    await messages.delete(said.batch)
+    await friend.compress({"strategy": "recursive_summary", "keep": 1}, summarise=summarise)
+    assert [each.trust for each in await messages.list_summaries()] == ["friend"]

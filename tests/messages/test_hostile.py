@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -163,3 +164,57 @@ async def test_an_edit_at_the_time_of_a_redaction_is_not_lost(messages: Messages
         edited, _ = await asyncio.gather(edit(added.id, 2 * number), messages.redact("hunter2"))
         assert (await messages.get(added.id)).text == ("mine" if edited else f"[redacted] {number}")
         assert all("hunter2" not in str(each.datum) for each in await messages.universe.history(added.id))
+
+
+async def test_what_was_deleted_is_redacted_and_forgotten_too(everywhere: Messages) -> None:
+    messages, u = everywhere, everywhere.universe
+    one = await messages.add("user", "the password is hunter2")
+    await messages.delete(one.id)
+    two = await messages.add("user", "hunter2 again")
+    await messages.delete(two.batch)
+    assert await messages.redact("hunter2") == 2
+    assert await u.history(one.id) == [] and await u.history(two.id) == []
+    batch = await messages.begin(entries=[Entry("user", "first"), Entry("user", "second")])
+    first, second = await batch.messages()
+    other = await messages.add("user", "other")
+    await messages.delete(first.id)
+    assert await messages.forget(first.id) == 1
+    assert await u.history(first.id) == []
+    await messages.delete(second.id)
+    assert await messages.forget(batch.id) == 1
+    assert await u.history(second.id) == [] and await u.history(batch.id) == []
+    await messages.delete(other.batch)
+    assert await messages.forget(other.batch) == 1
+    assert await u.history(other.id) == []
+    with pytest.raises(NotFound):
+        await messages.forget(other.batch)
+    last = await messages.add("user", "hunter3")
+    await messages.edit(last.id, "none")
+    await messages.delete(last.batch)
+    await u.compact(0)
+    await messages.redact("hunter3")
+    assert all(each.datum is None for each in await u.history(last.id))
+
+
+async def test_nobody_sends_what_cannot_be_delivered(messages: Messages) -> None:
+    inbox = Inbox(messages.universe, "scout")
+    wrong: list[dict[str, Any]] = [
+        {"origin": 5},
+        {"priority": 3.7},
+        {"priority": "9"},
+        {"attempts": 2.5},
+        {"cooldown_s": float("nan")},
+    ]
+    for each in wrong:
+        with pytest.raises(InputError):
+            await inbox.send("scout", "x", **each)
+    await inbox.send("scout", "x")
+    taken = await inbox.take()
+    assert taken is not None
+    for delay in (float("inf"), float("nan"), 1e300):
+        with pytest.raises(InputError, match="delay_s"):
+            await taken.give_back(delay_s=delay)
+        with pytest.raises(InputError, match="delay_s"):
+            await inbox.release(taken.id, delay_s=delay)
+    with pytest.raises(InputError, match="not a number"):
+        await messages.compress({"strategy": "time_decay", "hours": float("nan")})

@@ -477,3 +477,41 @@ async def test_an_adapter_whose_connections_are_cut_is_unavailable_then_well(tmp
         assert caught.value.retryable and role.endswith("_sql")
         found = await turns.get("a")
         assert found is not None and found.data["text"] == "hi"
+
+
+async def test_a_row_is_named_by_its_whole_key(tables: Place) -> None:
+    tenants = Table(
+        "tenants",
+        MetaData(),
+        Column("tenant", String, primary_key=True),
+        Column("id", String, primary_key=True),
+        Column("n", Integer),
+    )
+    async with tables.engine.begin() as connection:
+        await connection.run_sync(tenants.create)
+        await connection.execute(
+            insert(tenants), [{"tenant": "a", "id": "1", "n": 1}, {"tenant": "b", "id": "1", "n": 2}]
+        )
+    adapter: TableAdapter[Any] = TableAdapter(tenants, tables.sessions)
+    with pytest.raises(InputError, match="whose key is tenant, id"):
+        await adapter.delete("1")
+    with pytest.raises(InputError, match="whose key is tenant, id"):
+        await adapter.get("\ud800")
+    assert await adapter.replace('["a","1"]', {"n": 1}, {"n": 5})
+    assert await adapter.delete('["a","1"]')
+    assert [datum.data for datum in await adapter.list()] == [{"tenant": "b", "id": "1", "n": 2}]
+
+
+async def test_a_fraction_is_not_cut_off_for_a_column_of_integers(tables: Place) -> None:
+    numbers = Table("numbers", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
+    async with tables.engine.begin() as connection:
+        await connection.run_sync(numbers.create)
+    adapter: TableAdapter[Any] = TableAdapter(numbers, tables.sessions)
+    await adapter.put(dgent.Datum(id="1", data={"n": 2.0}))
+    for wrong in (1.9, float("inf")):
+        with pytest.raises(InputError, match="'n'"):
+            await adapter.put(dgent.Datum(id="1", data={"n": wrong}))
+        with pytest.raises(InputError, match="'n'"):
+            await adapter.replace("1", {"n": 2}, {"n": wrong})
+    found = await adapter.get("1")
+    assert found is not None and found.data == {"id": 1, "n": 2}

@@ -121,6 +121,13 @@ async def test_forgetting_erases_both(universe, brain) -> None:
     assert not await brain.forget(made.id)
 
 
+async def test_a_deleted_crystal_can_be_forgotten(universe, brain) -> None:
+    made = await brain.capture("a secret")
+    assert await brain.delete(made.id)
+    assert await brain.forget(made.id)
+    assert await universe.history(made.id) == []
+
+
 async def test_the_same_text_twice_is_two_crystals(brain) -> None:
     one, two = await brain.capture("again"), await brain.capture("again")
     assert one.id != two.id

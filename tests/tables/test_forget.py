@@ -65,3 +65,11 @@ async def test_a_forget_that_was_cut_short_is_repeated(services, tmp_path: Path)
         await session.execute(delete(Crystal))
     assert await brain.forget(made.id)
     assert holds(tmp_path) == []
+
+
+async def test_a_record_of_others_is_not_forgotten(services) -> None:
+    u, _, *each = services
+    await u.put(dgent.Datum(id="other", data={"kept": True}))
+    for service in each:
+        assert not await service.forget("other")
+    assert await u.exists("other")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,39 @@ async def test_two_that_run_at_once_make_the_tables_once(sqlite) -> None:
         done = await asyncio.gather(*(run_migrations(each) for each in (sqlite, other, sqlite)))
     assert done == ["004"] * 3
     assert await tables_of(sqlite) == tables_at("004")
+
+
+RUN = """
+import asyncio, sys, dgent
+from dgent.tables import connect, run_migrations
+
+async def main():
+    async with dgent.open(sys.argv[1]) as u, await connect(u) as place:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(await run_migrations(place))
+
+asyncio.run(main())
+"""
+
+
+def test_processes_that_run_at_once_make_the_tables_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUN, f"sqlite:///{tmp_path / 'store.db'}"]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for each in running:
+        assert each.stdout is not None and each.stdout.readline() == "ready\n"
+    for each in running:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    assert [each.communicate(timeout=60)[0] for each in running] == ["004\n"] * 3
+
+
+async def test_an_empty_target_is_refused(sqlite) -> None:
+    with pytest.raises(InputError, match="target"):
+        await run_migrations(sqlite, "")
 
 
 def test_columns_that_a_revision_adds_are_nullable_or_have_defaults() -> None:

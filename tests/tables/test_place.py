@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import ClassVar
 from uuid import uuid4
 
 import pytest
@@ -308,6 +309,41 @@ async def test_a_commit_is_undone_if_its_rows_have_gone(universe: dgent.Universe
     assert not await universe.exists("record")
 
 
+async def test_increments_in_a_commit_all_count_by_sql_or_by_a_version(
+    universe: dgent.Universe, place: Place
+) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Count(Own):
+        __tablename__ = "counts"
+        id: Mapped[str] = mapped_column(primary_key=True)
+        by_sql: Mapped[int]
+        read: Mapped[int]
+        version: Mapped[int] = mapped_column()
+        __mapper_args__: ClassVar = {"version_id_col": version}
+
+    async with place.engine.begin() as connection:
+        await connection.run_sync(Own.metadata.create_all)
+    async with place.sessions.begin() as session:
+        session.add(Count(id="1", by_sql=0, read=0))
+
+    async def count(number: int) -> None:
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id=f"record-{number}", data={"a": 1}))
+            async with place.transaction(tx) as session:
+                found = await session.get_one(Count, "1")
+                found.read += 1
+                found.by_sql = Count.by_sql + 1
+
+    done = await asyncio.gather(*map(count, range(4)), return_exceptions=True)
+    kept = sum(each is None for each in done)
+    assert kept > 0 and all(each is None or isinstance(each, Conflict) for each in done)
+    async with place.sessions() as session:
+        found = await session.get_one(Count, "1")
+        assert (found.read, found.by_sql, found.version) == (kept, kept, kept + 1)
+
+
 async def test_an_error_in_the_block_undoes_rows_and_records(universe: dgent.Universe, tables: Place) -> None:
     with pytest.raises(exc.IntegrityError):
         async with universe.transaction() as tx:
@@ -315,6 +351,47 @@ async def test_an_error_in_the_block_undoes_rows_and_records(universe: dgent.Uni
             async with tables.transaction(tx) as session:
                 session.add_all([Note(id="1", text="same"), Note(id="2", text="same")])
     assert await texts(tables) == [] and not await universe.exists("record")
+
+
+async def test_what_a_session_took_back_is_not_part_of_a_commit(
+    universe: dgent.Universe, tables: Place
+) -> None:
+    async with universe.transaction() as tx:
+        await tx.put(dgent.Datum(id="record", data={"a": 1}))
+        async with tables.transaction(tx) as session:
+            await session.execute(insert(Note).values(id="1", text="rolled back"))
+            await session.rollback()
+            await session.execute(insert(Note).values(id="2", text="two"))
+            nested = await session.begin_nested()
+            await session.execute(insert(Note).values(id="3", text="undone alone"))
+            await nested.rollback()
+            async with session.begin_nested():
+                session.add(Note(id="4", text="four"))
+    assert await texts(tables) == ["two", "four"]
+
+
+async def test_a_session_in_a_transaction_cannot_commit_by_itself(
+    universe: dgent.Universe, tables: Place
+) -> None:
+    with pytest.raises(InputError, match="cannot commit by itself"):
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id="record", data={"a": 1}))
+            async with tables.transaction(tx) as session:
+                await session.execute(insert(Note).values(id="1", text="one"))
+                await session.commit()
+    assert await texts(tables) == [] and not await universe.exists("record")
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE more (a INTEGER)", "/* ( */ DROP TABLE events"])
+async def test_a_statement_that_cannot_be_run_again_is_refused(
+    universe: dgent.Universe, tables: Place, statement: str
+) -> None:
+    with pytest.raises(Unsupported, match="cannot be part of a transaction"):
+        async with universe.transaction() as tx:
+            await tx.put(dgent.Datum(id="record", data={"a": 1}))
+            async with tables.transaction(tx) as session:
+                await session.execute(text(statement))
+    assert not await universe.exists("record")
 
 
 async def test_an_id_of_the_database_cannot_be_part_of_a_commit(
@@ -369,6 +446,8 @@ async def test_below_partner_trust_there_is_no_place(tmp_path: Path) -> None:
         limited = u.acting(Principal("bob", "friend"))
         with pytest.raises(Denied):
             await connect(limited)
+        with pytest.raises(Denied):
+            _ = limited.adapters
 
 
 def test_no_other_sqlite_is_loaded_and_none_of_it_with_dgent() -> None:

@@ -237,10 +237,11 @@ class Compressor:
         source = None
         if head is not None and before is not None:
             source = head.id if before.text else before.text_from
+        trust = log.stamp(made.trust) if text else made.trust
         record = SummaryRecord(
             log.agent,
             text,
-            made.trust if before is None else lowest_trust(made.trust, before.trust),
+            trust if before is None else lowest_trust(trust, before.trust),
             made.first,
             made.last,
             f"{log.start}{number:08d}",

@@ -6,14 +6,14 @@ before, so that a crash in between loses nothing: the next redaction finishes it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dgent import codec
-from dgent.errors import Conflict, InputError, VersionConflict
+from dgent import codec, ids
+from dgent.errors import Conflict, HistoryGone, InputError, VersionConflict
 from dgent.messages.log import PAGE, Log
 from dgent.messages.part import decode, encode, find_result
 from dgent.messages.record import (
@@ -25,11 +25,12 @@ from dgent.messages.record import (
     SCHEMAS,
     SUMMARY,
     ErasureRecord,
-    MessageRecord,
 )
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Check, Delete
+from dgent.model.schema import Schema
+from dgent.store.backend import Check, Delete, Version
 from dgent.universe.transaction import Transaction
 
 _SAID = ("text", "note", "origin", "by", "usage", "reason", "session", "error")
@@ -38,29 +39,58 @@ _BY_NAME = {each.name: each for each in SCHEMAS}
 
 
 async def forget(log: Log, id: str) -> int:
-    """Erase a message with the results of its calls, or a batch, and the summaries that cover it."""
+    """Erase a message with the results of its calls, or a batch, and the summaries that cover it.
+
+    What was deleted before is erased, too: its history still has it.
+    """
     log.require("destroy")
-    wanted: list[str] = []
-    if "/" in id:
-        found = await log.get(MESSAGE, id)
-        value: MessageRecord = found.value
-        wanted = [id]
-        if find_result(decode(value.text, value.parts)) is None:
-            place = value.place
-            wanted += [each.id for each in await log.find_messages(f"{place}.", f"{place}.{END}")]
-        batch = await log.get(BATCH, value.batch)
-    else:
-        batch = await log.get(BATCH, id)
-        wanted = [each.id for each in await log.of_batch(batch.value)]
+    is_batch = "/" not in id
+    batch_id = id.partition("/")[0]
+    first, value = await _find_last(log, BATCH if is_batch else MESSAGE, id)
+    batch = value if is_batch else (await _find_last(log, BATCH, batch_id))[1]
+    place = value.place
+    low, high = (f"{place}.", f"{place}{END}") if is_batch else (place, f"{place}.{END}")
+    if not is_batch and find_result(decode(value.text, value.parts)) is not None:
+        high = f"{place}."  # the other results of a call stay
+    wanted = {each.id for each in await log.find_messages(low, high)}
+    deleted = [each async for each in _find_deleted(log, first) if each.schema == MESSAGE.name]
+    wanted |= {each.id for each in deleted if low <= str(each.data.get("place")) < high}
     count = len(wanted)
-    if "/" not in id:
-        wanted.append(id)
-    wanted += [batch.value.cause] if batch.value.cause else []
+    wanted |= {id} | ({batch.cause} if batch.cause else set())
     async for summary in _find_summaries(log):
-        if summary.value.last >= batch.value.place:
-            wanted.append(summary.id)
-    await log.universe.forget(*wanted)
+        if summary.value.last >= batch.place:
+            wanted.add(summary.id)
+    await log.universe.forget(*sorted(wanted))
     return count
+
+
+async def _find_last(log: Log, schema: Schema[Any], id: str) -> tuple[int, Any]:
+    """Return the commit of the first version of a record and its value, the last one if it was deleted."""
+    versions = await log.universe.history(ids.check_id(id))
+    kept = [each for each in versions if each.datum is not None and each.datum.schema == schema.name]
+    if not kept or kept[0].datum is None or kept[0].datum.data.get("agent") != log.agent:
+        found = await log.get(schema, id)  # raises NotFound
+        return 0, found.value
+    return min(each.seq for each in kept), schema.parse(kept[0].datum.data)
+
+
+async def _find_deleted(log: Log, since: int = 0) -> AsyncIterator[Datum]:
+    """Yield records of the agent that were deleted after a commit and are not erased, as they were last."""
+    since = max(0, since - 1)
+    while True:
+        try:
+            changes = await log.universe.changes(since, limit=PAGE)
+        except HistoryGone as error:
+            since = int(error.details["first_seq"]) - 1
+            continue
+        for change in changes:
+            for item in change.items:
+                known = item.op == "delete" and item.last is not None and item.schema in _BY_NAME
+                if known and item.last.data.get("agent") == log.agent:
+                    yield item.last
+        if not changes:
+            return
+        since = changes[-1].seq or since
 
 
 async def _find_summaries(log: Log) -> Any:
@@ -71,7 +101,7 @@ async def _find_summaries(log: Log) -> Any:
 
 
 async def redact(log: Log, text: str, instead: str) -> int:
-    """Replace a text in every message and summary, and erase all versions that had it."""
+    """Replace a text in every message and summary, and erase all versions that had it, deleted ones too."""
     log.require("destroy")
     if not isinstance(text, str) or not text.strip():
         raise InputError("the text to redact is blank", field="text")
@@ -91,7 +121,21 @@ async def redact(log: Log, text: str, instead: str) -> int:
             if page.cursor is None:
                 break
             query = query.replace(cursor=page.cursor)
-    return count
+    return count + await _erase_deleted(log, text)
+
+
+async def _erase_deleted(log: Log, text: str) -> int:
+    """Erase deleted records with a text in one of their versions; there is nothing to put in their place."""
+    seen = {each.id async for each in _find_deleted(log)}
+    wanted = []
+    for id in sorted(seen):
+        versions = await log.universe.history(id)
+        live = bool(versions) and versions[0].datum is not None
+        if not live and _have_text(versions, text):
+            wanted.append(id)
+    if wanted:
+        await log.universe.forget(*wanted, only_deleted=True)
+    return len(wanted)
 
 
 def _clean(value: Any, text: str, instead: str) -> Any:
@@ -126,7 +170,10 @@ async def _has_text(log: Log, found: Crystal[Any], text: str) -> bool:
         return True
     if (found.rev or 1) == 1:
         return False
-    versions = await log.universe.history(found.id)
+    return _have_text(await log.universe.history(found.id), text)
+
+
+def _have_text(versions: Sequence[Version], text: str) -> bool:
     return any(text in each for v in versions if v.datum is not None for each in _find_said(v.datum.data))
 
 

@@ -330,7 +330,7 @@ class Messages:
     async def edit(self, id: str, content: Content) -> Message:
         """Replace what a message says; its calls of tools, or its result, must stay.
 
-        The version before stays in its history.
+        The version before stays in its history. Its trust is at most that of who edits it.
         """
         self._log.require("write")
         parts = check_content(content)
@@ -347,9 +347,10 @@ class Messages:
             ):
                 raise Conflict(f"the calls of {id!r} cannot be edited", hint="give them as they are", id=id)
             tokens = estimate_parts(parts)
-            made = replace(value, text=text, parts=stored, tokens=tokens)
+            trust = self._log.stamp(value.trust)
+            made = replace(value, text=text, parts=stored, tokens=tokens, trust=trust)
             await tx.put(self._log.change(found, made).datum, expect=found.rev)
-            await self._count(tx, value.batch, 0, tokens - value.tokens)
+            await self._count(tx, value.batch, 0, tokens - value.tokens, trust)
 
         await self._log.transact(work, f"edit {id}")
         return await self.get(id)
@@ -380,13 +381,19 @@ class Messages:
 
         return await self._log.transact(work, f"delete {id}")
 
-    async def _count(self, tx: Transaction, batch: str, less: int, tokens: int) -> None:
-        """Bring the totals of a batch that has ended in line with a change of its messages."""
+    async def _count(
+        self, tx: Transaction, batch: str, less: int, tokens: int, trust: str = TRUSTS[0]
+    ) -> None:
+        """Bring the trust of a batch, and its totals if it has ended, in line with a change of messages."""
         found = await tx.get(batch)
-        if isinstance(found, Crystal) and found.value.state != "open" and (less or tokens):
-            value: BatchRecord = found.value
+        if not isinstance(found, Crystal):
+            return
+        value: BatchRecord = found.value
+        made = replace(value, trust=lowest_trust(value.trust, trust))
+        if value.state != "open":
             change = -tokens if less else tokens
-            made = replace(value, count=value.count - less, tokens=value.tokens + change)
+            made = replace(made, count=value.count - less, tokens=value.tokens + change)
+        if made != value:
             await tx.put(self._log.change(found, made).datum, expect=found.rev)
 
     async def forget(self, id: str) -> int:

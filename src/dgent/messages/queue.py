@@ -20,7 +20,7 @@ from dgent.errors import Conflict, InputError, NotFound, VersionConflict
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost, TooSoon
 from dgent.messages.log import Log
-from dgent.messages.message import Entry, copy_fields
+from dgent.messages.message import Entry, check_words, copy_fields
 from dgent.messages.messages import Messages
 from dgent.messages.part import Content, Part, decode, encode
 from dgent.messages.record import (
@@ -41,6 +41,7 @@ from dgent.universe.universe import Universe
 ATTEMPTS = 5
 COOLDOWN_S = 30.0
 SOME = 16
+LONGEST_DELAY_S = 10**9
 LONGEST_S = 10.0  # a wait looks again after so long: a lease that ends is no commit
 
 
@@ -106,6 +107,7 @@ class Delivery:
 
     async def give_back(self, error: str = "", *, delay_s: float = 0.0) -> None:
         """Put the message back into the queue, to be delivered again; after too many attempts it is dead."""
+        _check_delay(delay_s, "delay_s")
         found = self._found.value
         made = _return(found, error, delay_s)
         put = self._log.put(INCOMING, self.id, made, self._rev, self._found.created_at)
@@ -147,11 +149,13 @@ class Inbox:
         log = self._log
         log.require("append")
         parts = Entry("user", content, trust).check()
-        if type not in BATCH_TYPES or not 0 <= priority <= 9 or attempts < 1:
+        check_words(origin, "origin")
+        if type not in BATCH_TYPES or not _is_number(priority, 0, 9) or not _is_number(attempts, 1, 10**6):
             raise InputError(
                 "a message needs a type of batch, a priority from 0 to 9 and an attempt",
                 hint=f"types are {', '.join(BATCH_TYPES)}",
             )
+        _check_delay(cooldown_s, "cooldown_s")
         earlier = await log.find_by_key(key)
         if earlier is not None:
             return earlier[0]
@@ -297,6 +301,7 @@ class Inbox:
     async def release(self, id: str, error: str = "", *, delay_s: float = 0.0) -> Incoming:
         """Put a taken or dead message back into the queue; a dead one has all its attempts again."""
         self._log.require("write")
+        _check_delay(delay_s, "delay_s")
         found = await self._log.get(INCOMING, id)
         value: IncomingRecord = found.value
         if value.state == "waiting":
@@ -322,6 +327,18 @@ def lease_id(id: str) -> str:
 def _make_lease(log: Log, found: Crystal[IncomingRecord], length: timedelta) -> MessageLease:
     lease = make_lease(found.id, found.value.holder or "", found.value.token, length)
     return MessageLease(**vars(lease), agent=log.agent)
+
+
+def _is_number(value: object, low: int, high: int) -> bool:
+    # A record with another type could not be read, so the message would never arrive.
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _check_delay(value: float, field: str) -> None:
+    if not isinstance(value, int | float) or not 0 <= value <= LONGEST_DELAY_S:
+        raise InputError(
+            f"expected seconds from 0 to {LONGEST_DELAY_S:,} as {field}, got {value!r}", field=field
+        )
 
 
 def _return(value: IncomingRecord, error: str, delay_s: float) -> IncomingRecord:

@@ -59,8 +59,8 @@ def read_strategy(given: Any) -> Strategy:
         raise InputError(
             f"{given!r:.80} is not a strategy: {error}", hint=f"use one of {', '.join(STRATEGIES)}"
         ) from None
-    if any(isinstance(each, int | float) and each < 0 for each in msgspec.structs.astuple(found)):
-        raise InputError(f"a number of the strategy {given!r:.80} is below 0")
+    if any(isinstance(each, int | float) and not each >= 0 for each in msgspec.structs.astuple(found)):
+        raise InputError(f"a number of the strategy {given!r:.80} is below 0, or not a number")
     return found
 
 

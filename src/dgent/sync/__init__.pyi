@@ -435,7 +435,10 @@ class Universe:
 
     @property
     def adapters(self) -> Adapters:
-        """The application tables that are registered here: `u.adapters.register(adapter)`."""
+        """The application tables that are registered here: `u.adapters.register(adapter)`.
+
+        Raises Denied below partner trust: no gate looks at their rows.
+        """
 
     def register(self, *schemas: Schema[Any]) -> None:
         """Register schemas; a contract or step that is wrong raises here, before any data."""

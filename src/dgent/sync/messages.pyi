@@ -309,7 +309,7 @@ class Messages:
     def edit(self, id: str, content: Content) -> Message:
         """Replace what a message says; its calls of tools, or its result, must stay.
 
-        The version before stays in its history.
+        The version before stays in its history. Its trust is at most that of who edits it.
         """
 
     def delete(self, id: str) -> int:

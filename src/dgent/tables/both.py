@@ -45,6 +45,7 @@ class Tracks:
 
     def __init__(self, universe: Universe, place: Place, *schemas: Schema[Any]) -> None:
         self.universe, self.place = universe, place
+        self._names = frozenset(schema.name for schema in schemas)
         universe.register(*schemas)
 
     async def write(self, work: Work[R], *, lock: str | None = None) -> R:
@@ -102,8 +103,15 @@ class Tracks:
         """
         async with self.rows() as session:
             removed = await remove(session)
-        forgotten = await self.universe.forget(*datum_ids) if removed or datum_ids else None
+        # Without a row, an id may be that of any record of the universe.
+        wanted = [id for id in datum_ids if removed or await self._is_own(id)]
+        forgotten = await self.universe.forget(*wanted) if removed or wanted else None
         return removed > 0 or bool(forgotten and forgotten.records)
+
+    async def _is_own(self, id: str) -> bool:
+        """Return whether a datum of these tracks is kept under an id, live or deleted."""
+        versions = await self.universe.history(id)
+        return any(each.datum is not None and each.datum.schema in self._names for each in versions)
 
 
 async def find_row(session: AsyncSession, model: type[M], id: str) -> M:

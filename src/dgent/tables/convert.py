@@ -26,6 +26,11 @@ class Converter(NamedTuple):
     write: Convert
     read: Convert
 
+    @property
+    def writes_same(self) -> bool:
+        """True if a value of the column is the same in JSON."""
+        return self.write is _same
+
 
 def _same(value: Any) -> Any:
     return value
@@ -57,6 +62,14 @@ def _read_interval(value: Any) -> timedelta:
     sign, text = (-1, value[1:]) if value.startswith("-") else (1, value)
     seconds, _, micros = text.removeprefix("PT").removesuffix("S").partition(".")
     return sign * timedelta(seconds=int(seconds), microseconds=int(f"{micros:0<6}"))
+
+
+def _read_integer(value: Any) -> Any:
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError("it has a fraction")  # which Postgres would cut off
+        return int(value)
+    return value
 
 
 def _write_float(value: float) -> float | str:
@@ -130,6 +143,8 @@ def _refuse_object(value: Any) -> Any:
 
 def _decorated(kind: types.TypeDecorator[Any]) -> Converter:
     """Return the converter of a custom type: that of its values in Python, where they are of its base."""
+    if isinstance(kind.impl_instance, types.Integer):
+        return Converter(_same, _same)  # its values in Python may have fractions
     return converter_of(kind.impl_instance)
 
 
@@ -137,7 +152,8 @@ _PLAIN: tuple[tuple[type[TypeEngine[Any]] | tuple[type[TypeEngine[Any]], ...], C
     (types.LargeBinary, Converter(lambda v: base64.b64encode(v).decode(), _read_as(bytes, base64.b64decode))),
     (types.JSON, Converter(_same, _same)),
     (types.Boolean, Converter(_same, _same)),
-    ((types.Integer, types.String), Converter(_same, _same)),
+    (types.Integer, Converter(_same, _read_integer)),
+    (types.String, Converter(_same, _same)),
     ((types.Numeric, types.Float), Converter(_write_float, _read_as((int, float), float))),
     (types.Date, Converter(date.isoformat, _read_as(date, date.fromisoformat))),
     (types.Time, Converter(time.isoformat, _read_as(time, time.fromisoformat))),

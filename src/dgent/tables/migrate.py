@@ -38,7 +38,7 @@ VERSION_TABLE, OWN_VERSION_TABLE = "alembic_version_dgent", "alembic_version_own
 
 _SHIPPED = Path(__file__).parent / "migrations"
 _held, _PAUSE_S = Lock(), 0.01
-_LOCK = 0x6467656E74  # one run at a time on Postgres; SQLite has one writer anyway
+_LOCK = 0x6467656E74  # one run at a time on Postgres; SQLite has a lock of its own
 
 
 class Revision(NamedTuple):
@@ -69,6 +69,8 @@ async def run_migrations(
     `target` is `head`, a revision, `+1`, or, with `development`, also an earlier revision, `-1` or `base`.
     Raises Denied for a step back without `development`: it drops columns and tables with what is in them.
     """
+    if not target:
+        raise InputError("the target is empty", hint="say head, or a revision", field="target")
     config = get_alembic_config(folder)
 
     def run(connection: Connection) -> str | None:
@@ -88,7 +90,11 @@ async def run_migrations(
             _call(lambda: command.upgrade(config, target))
         return _current(config, connection)
 
-    async with _alone(), place.engine.begin() as opened:
+    engine = place.engine
+    if engine.dialect.name == "sqlite":
+        # The lock before the first look: another process may run the same revisions.
+        engine = engine.execution_options(isolation_level="SERIALIZABLE")
+    async with _alone(), engine.begin() as opened:
         return await opened.run_sync(run)
 
 

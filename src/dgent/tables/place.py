@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import NullPool
+from sqlalchemy.sql.elements import ReleaseSavepointClause, RollbackToSavepointClause, SavepointClause
 
 from dgent.config.secret import mask
 from dgent.errors import InputError, Unsupported
@@ -60,7 +61,9 @@ class Place:
 
         The session sees its own changes. At the end of the block they are taken back, and handed to `tx`,
         which makes them again when it commits; where one then changes another number of rows than it did
-        here, the commit is undone with a Conflict.
+        here, the commit is undone with a Conflict. A value that was read here and changed meanwhile is not
+        noticed: compute it in the statement, or give the model a `version_id_col`. What the session rolled
+        back is not made again. It may not commit by itself, nor change which tables there are.
         """
         if not self.shared or self.universe is None:
             raise Unsupported(
@@ -72,15 +75,15 @@ class Place:
                 "this is a transaction of another universe", hint="use that of the place's universe"
             )
         async with self.engine.connect() as connection:
-            done: list[tuple[str, Any, int | None]] = []
-            listen = _recorder(done)
-            event.listen(connection.sync_connection, "after_cursor_execute", listen)
+            recorder = _Recorder()
+            recorder.listen(connection.sync_connection)
             try:
                 async with AsyncSession(connection, expire_on_commit=False) as session:
                     yield session
                     await session.flush()
+                    done = list(recorder.done)  # the end of the session is a rollback, too
             finally:
-                event.remove(connection.sync_connection, "after_cursor_execute", listen)
+                recorder.stop(connection.sync_connection)
                 await connection.rollback()
         for query, params, rows in done:
             await tx.execute(query, params, rows=rows)
@@ -132,15 +135,53 @@ def _make_engine(dialect: Dialect, open_one: Callable[[], Any]) -> AsyncEngine:
 
 
 _WRITES = re.compile(r"\b(?:insert|update|delete|replace)\b", re.IGNORECASE)
+_FIRST = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
+_READS = ("select", "values", "pragma", "explain", "show")
+_SAVEPOINTS = (SavepointClause, RollbackToSavepointClause, ReleaseSavepointClause)
+_CHANGES = ("insert", "update", "delete", "replace", "with")
 
 
-def _recorder(done: list[tuple[str, Any, int | None]]) -> Callable[..., None]:
-    """Return a listener that records what writes, its parameters, and how many rows it changed."""
+class _Recorder:
+    """Records what a session changes: statements, parameters, and how many rows each of them changed.
 
-    def record(
-        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
+    What the session takes back, it takes back here. It cannot commit: that is for the transaction to do.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, Any, int | None]] = []
+        self._marks: list[int] = []
+        self._events: dict[str, Callable[..., None]] = {
+            "before_cursor_execute": self._check,
+            "after_cursor_execute": self._record,
+            "savepoint": self._mark,
+            "rollback_savepoint": self._go_back,
+            "rollback": self._clear,
+            "commit": self._refuse,
+        }
+
+    def listen(self, connection: Any) -> None:
+        for name, work in self._events.items():
+            event.listen(connection, name, work)
+
+    def stop(self, connection: Any) -> None:
+        for name, work in self._events.items():
+            event.remove(connection, name, work)
+
+    def _check(
+        self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
     ) -> None:
-        if not _WRITES.search(statement) or statement.lstrip()[:6].lower() == "select":
+        first = _find_first(statement)
+        if first in _READS or first in _CHANGES or _is_savepoint(context):
+            return
+        raise Unsupported(
+            f"{first.upper()} cannot be part of a transaction of the universe",
+            hint="run it before, with a session of `place.sessions`",
+        )
+
+    def _record(
+        self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
+    ) -> None:
+        if _find_first(statement) not in _CHANGES or not _WRITES.search(statement):
             return
         _check_ids(context)
         rows = -1 if executemany else cursor.rowcount
@@ -148,9 +189,34 @@ def _recorder(done: list[tuple[str, Any, int | None]]) -> Callable[..., None]:
             query, params = (
                 (statement, each) if isinstance(each, dict) else dbapi.name_places(statement, each)
             )
-            done.append((query, params, None if rows < 0 else rows))
+            self.done.append((query, params, None if rows < 0 else rows))
 
-    return record
+    def _mark(self, connection: Any, name: str | None) -> None:
+        self._marks.append(len(self.done))
+
+    def _go_back(self, connection: Any, name: str, context: Any) -> None:
+        # Savepoints of a connection are named by their number, which `_mark` is not told.
+        del self.done[self._marks[int(name.rpartition("_")[2]) - 1] :]
+
+    def _clear(self, connection: Any) -> None:
+        self.done.clear()
+
+    def _refuse(self, connection: Any) -> None:
+        raise InputError(
+            "a session in a transaction of the universe cannot commit by itself",
+            hint="leave the commit out: its changes are made when the transaction commits",
+        )
+
+
+def _find_first(statement: str) -> str:
+    """Return the first word of a statement, in lower case."""
+    found = _FIRST.match(statement)
+    return found[1].lower() if found else ""
+
+
+def _is_savepoint(context: Any) -> bool:
+    """Return whether SQLAlchemy itself makes a savepoint, or ends one."""
+    return isinstance(getattr(context.compiled, "statement", None), _SAVEPOINTS)
 
 
 def _check_ids(context: Any) -> None:

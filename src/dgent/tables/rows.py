@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Table, inspect, types
+from sqlalchemy import Column, Table, UniqueConstraint, inspect, types
 from sqlalchemy.exc import NoInspectionAvailable
 
 from dgent import codec
@@ -56,16 +56,15 @@ class Rows:
         converters = {name: converter_of(column.type) for name, column in self.columns.items()}
         self._converters: dict[str, Converter] = converters
         # Values that are the same in JSON are not touched: those of most columns.
-        self._write = [(name, None if _is_plain(each) else each.write) for name, each in converters.items()]
+        self._write = [(name, None if each.writes_same else each.write) for name, each in converters.items()]
         self._key_places = [list(self.columns).index(name) for name in self.key]
 
     def _find_key(self, id_field: str | Sequence[str] | None) -> tuple[str, ...]:
         if id_field is None:
-            names = (
-                ("id",)
-                if "id" in self.columns
-                else tuple(_plain(column.name) for column in self.table.primary_key)
-            )
+            names = tuple(_plain(column.name) for column in self.table.primary_key)
+            # Several rows may have an id that is only a part of the key.
+            if "id" in self.columns and (not names or self._is_unique("id")):
+                names = ("id",)
         else:
             names = (id_field,) if isinstance(id_field, str) else tuple(id_field)
         unknown = [name for name in names or ("id",) if name not in self.columns]
@@ -76,6 +75,16 @@ class Rows:
                 field="id_field",
             )
         return names
+
+    def _is_unique(self, name: str) -> bool:
+        column = self.columns[name]
+        made: list[Any] = [*self.table.constraints, *self.table.indexes]
+        alone = (
+            tuple(each.columns)
+            for each in made
+            if isinstance(each, UniqueConstraint) or getattr(each, "unique", False)
+        )
+        return bool(column.unique) or (column,) in alone
 
     def _find_time(self, name: str) -> str | None:
         column = self.columns.get(name)
@@ -92,7 +101,7 @@ class Rows:
             raise InputError(f"an id is a text, not {type(id).__name__}", field="id")
         if len(self.key) == 1:
             return (self._read_key(self.key[0], id),)
-        parts = _decode(id.encode())
+        parts = _decode(id.encode(errors="replace"))
         if not isinstance(parts, list) or len(parts) != len(self.key):
             raise InputError(
                 f"{id!r} is not a valid id of {self.name}, whose key is {', '.join(self.key)}",
@@ -276,10 +285,6 @@ class Rows:
 def _plain(name: str) -> str:
     """Return a name as a plain text: SQLAlchemy has a class of its own for those that need quotes."""
     return str.__str__(name)
-
-
-def _is_plain(converter: Converter) -> bool:
-    return converter.write is converter.read  # both leave the value alone
 
 
 def _decode(raw: bytes) -> Any:

@@ -252,8 +252,13 @@ class Universe:
 
     @property
     def adapters(self) -> Adapters:
-        """The application tables that are registered here: `u.adapters.register(adapter)`."""
+        """The application tables that are registered here: `u.adapters.register(adapter)`.
+
+        Raises Denied below partner trust: no gate looks at their rows.
+        """
         self._check()
+        if isinstance(self.backend, Gate):
+            _ = self.storage.relational  # raises Denied
         from dgent.universe.adapters import Adapters  # loads when it is used
 
         if self._life.adapters is None:
