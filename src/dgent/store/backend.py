@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -340,6 +340,27 @@ OwnVersions: TypeAlias = Mapping[str, Datum | None]
 NONE_OWN: OwnVersions = MappingProxyType({})
 
 
+class SearchRequest(msgspec.Struct, frozen=True):
+    """A search by words: what to find, among which records, and how many of the best.
+
+    Only records of the schemas `among` are searched; of all for None. The caller's `own` versions, which
+    need not be stored, count instead of the stored ones.
+    """
+
+    wanted: Wanted
+    query: Query
+    view: View
+    limit: int
+    as_of: int | None = None
+    own: OwnVersions = NONE_OWN
+    among: Sequence[str] | None = None
+
+    @property
+    def schemas(self) -> Sequence[str] | None:
+        """The names of the schemas to search; None for all."""
+        return self.among if self.query.schema is None else (self.query.schema,)
+
+
 class FoundVector(msgspec.Struct, frozen=True):
     """A record that a search for near vectors found, and its score: the greater, the nearer."""
 
@@ -576,20 +597,8 @@ class Backend(Protocol):
         """Return how many records match, ignoring limit, offset and cursor."""
         ...
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
-        """Return the matching records that have some of the words, best first; only of the schemas `among`.
-
-        The caller's `own` versions, which need not be stored, count instead of the stored ones.
-        """
+    async def search(self, request: SearchRequest) -> SearchPage:
+        """Return the matching records that have some of the words, best first."""
         ...
 
     async def search_vectors(

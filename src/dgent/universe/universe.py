@@ -40,6 +40,7 @@ from dgent.store.backend import (
     Page,
     Put,
     SchemaStats,
+    SearchRequest,
     VectorPage,
     Version,
     View,
@@ -681,11 +682,10 @@ class Universe:
         """Search records of some schemas as if they were one; of all for None, unless the query names one."""
         await self._ready()
         words, mode = search.parse(text), check_mode(mode)
-        asked = among if query.schema is None else (query.schema,)
         then = self.past
         seq = await seq_of(self.backend, then.seq if as_of is None and then is not None else as_of)
-        search_ = Search(text, words, query, self.contracts, k, seq, NONE_OWN, among)
-        found, legs, note = await self._search_fresh(search_, asked, mode, partial)
+        request = SearchRequest(words, query, self.contracts, k, seq, among=among)
+        found, legs, note = await self._search_fresh(Search(text, request), mode, partial)
         for schema in found.behind:
             self._texts.setdefault(schema, 0)  # one that nobody declared is kept up from now on
             view = self._room_texts.view_of(schema, self.contracts)
@@ -694,24 +694,23 @@ class Universe:
         hits.legs, hits.note = legs, note
         return hits
 
-    async def _search_fresh(
-        self, search_: Search, schemas: Sequence[str] | None, mode: Mode, partial: bool
-    ) -> Searched:
+    async def _search_fresh(self, asked: Search, mode: Mode, partial: bool) -> Searched:
         """Search with the texts of rooms up to date; at once if nothing was committed since they were."""
+        schemas, as_of = asked.request.schemas, asked.request.as_of
         source, texts, unlimited = self._source(partial), self._room_texts, self._unlimited()
-        if search_.as_of is not None:
+        if as_of is not None:
             own = await self.refresh_texts(schemas)
             if self.degraded is None:
-                own = {**own, **await texts.find_at(unlimited, schemas, search_.as_of)}
-            return await search_both(self._embedding, source, search_._replace(own=own), mode)
+                own = {**own, **await texts.find_at(unlimited, schemas, as_of)}
+            return await search_both(self._embedding, source, asked.with_own(own), mode)
         steady = texts.steady_seq(unlimited, schemas) if self._embedding is None else None
         if steady is not None:
-            found = await search_both(None, source, search_, mode)
+            found = await search_both(None, source, asked, mode)
             if found.page.seq == steady:
                 return found
         before = texts.common_seq(unlimited, schemas)
         own = await self.refresh_texts(schemas)
-        found = await search_both(self._embedding, source, search_._replace(own=own), mode)
+        found = await search_both(self._embedding, source, asked.with_own(own), mode)
         texts.note_search(before, found.page.seq)
         return found
 

@@ -23,7 +23,17 @@ from dgent.doors.http.house import Visitor
 from dgent.errors import Denied, DgentError, InputError, NotFound
 from dgent.model import reserved
 from dgent.model.datum import Datum
-from dgent.store.backend import Backend, BackendStats, Check, Commit, Declaration, Keep, Op, Put
+from dgent.store.backend import (
+    Backend,
+    BackendStats,
+    Check,
+    Commit,
+    Declaration,
+    Keep,
+    Op,
+    Put,
+    SearchRequest,
+)
 from dgent.store.remote import calls, wire
 from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
@@ -73,10 +83,12 @@ class _Call:
 
     async def search(self, ask: calls.SearchAsk) -> Any:
         query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _listed(ask.limit)
-        asked = ask.among if query.schema is None else [query.schema]
-        own = await self.universe.refresh_texts(asked) if ask.as_of is None else {}
         wanted = calls.unpack_wanted(ask)
-        found = await self.backend.search(wanted, query, view, limit, ask.as_of, own, ask.among)
+        request = SearchRequest(wanted, query, view, limit, ask.as_of, among=ask.among)
+        if ask.as_of is None:
+            own = await self.universe.refresh_texts(request.schemas)
+            request = msgspec.structs.replace(request, own=own)
+        found = await self.backend.search(request)
         for schema in found.behind:
             self.universe.start_indexing(schema, view)
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, NoReturn, TypeVar
@@ -32,9 +32,7 @@ from dgent.errors import (
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
-    NONE_OWN,
     STORED,
     Backend,
     BackendStats,
@@ -49,11 +47,11 @@ from dgent.store.backend import (
     GivenVector,
     Guard,
     Keep,
-    OwnVersions,
     Page,
     Rank,
     Reverted,
     SearchPage,
+    SearchRequest,
     VectorPage,
     Version,
     View,
@@ -438,20 +436,9 @@ class DegradableBackend:
         """Return the number of matching records."""
         return await self.ask_store(report.A_READ, lambda store: store.count(query, view, as_of))
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
-        return await self.ask_store(
-            report.A_READ, lambda store: store.search(wanted, query, view, limit, as_of, own, among)
-        )
+        return await self.ask_store(report.A_READ, lambda store: store.search(request))
 
     async def search_vectors(
         self,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.search.wanted import Wanted
-from dgent.store.backend import NONE_OWN, SearchPage, View
+from dgent.store.backend import NONE_OWN, SearchPage, SearchRequest, View
 from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_index
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
@@ -96,18 +96,16 @@ async def search_quickly(
     catalogs: Catalogs,
     recent: RecentSearches,
     pages: PageCache,
-    wanted: Wanted,
-    view: View,
-    among: Collection[str] | None,
-    search: Callable[[Reading], SearchPage],
+    request: SearchRequest,
+    search: Callable[[Reading, SearchRequest], SearchPage],
 ) -> SearchPage | None:
     """Return what a search finds, in one or two round trips; None if it takes a transaction."""
 
     def try_once() -> SearchPage | None:
         reading = SearchReading(fetch, texts, catalogs, recent, pages)
-        if not reading.load(wanted, view, among):
+        if not reading.load(request.wanted, request.view, request.schemas):
             return None
-        page = search(reading)
+        page = search(reading, request)
         reading.check()
         return msgspec.structs.replace(page, seq=reading.seq)
 

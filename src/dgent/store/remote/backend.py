@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,9 +27,7 @@ from dgent.errors import (
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
-    NONE_OWN,
     STORED,
     BackendStats,
     Change,
@@ -43,11 +41,11 @@ from dgent.store.backend import (
     GivenVector,
     Guard,
     Keep,
-    OwnVersions,
     Page,
     Rank,
     Reverted,
     SearchPage,
+    SearchRequest,
     VectorPage,
     Version,
     View,
@@ -394,27 +392,18 @@ class RemoteBackend:
             return len(await self._match_here(query, view, as_of))
         return found
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first; the server's texts count."""
-        check_as_of(as_of)
-        if own:
+        check_as_of(request.as_of)
+        if request.own:
             self._lack("a search of texts that are not stored")
         ask = calls.SearchAsk(
-            **calls.pack_wanted(wanted),
-            query=wire.pack_query(query),
-            limit=limit,
-            view=pack_search_view(view, query),
-            as_of=as_of,
-            among=None if among is None else list(among),
+            **calls.pack_wanted(request.wanted),
+            query=wire.pack_query(request.query),
+            limit=request.limit,
+            view=pack_search_view(request.view, request.query),
+            as_of=request.as_of,
+            among=None if request.among is None else list(request.among),
         )
         found: SearchPage = await self._ask("search", ask)
         # What is behind is indexed there, and nothing is left to do here.
