@@ -82,7 +82,7 @@ class _Call:
         return await self.backend.count(wire.unpack_query(ask.query), unpack_view(ask.view), ask.as_of)
 
     async def search(self, ask: calls.SearchAsk) -> Any:
-        query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _listed(ask.limit)
+        query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _check_limit(ask.limit)
         wanted = calls.unpack_wanted(ask)
         request = SearchRequest(wanted, query, view, limit, ask.as_of, among=ask.among)
         if ask.as_of is None:
@@ -99,7 +99,7 @@ class _Call:
         )
 
     async def ancestors(self, ask: calls.ListAsk) -> Any:
-        return await self.backend.ancestors(ask.id, _listed(ask.limit))
+        return await self.backend.ancestors(ask.id, _check_limit(ask.limit))
 
     async def history(self, ask: calls.ListAsk) -> Any:
         return _whole(await self.backend.history(ask.id, _one_more(ask.limit)), ask.limit)
@@ -349,7 +349,7 @@ def _few(ids: list[str]) -> list[str]:
     return ids
 
 
-def _listed(limit: int | None) -> int:
+def _check_limit(limit: int | None) -> int:
     if limit is None or not 1 <= limit <= MOST_LISTED:
         raise InputError(f"limit is a whole number from 1 to {MOST_LISTED:,} here", field="limit")
     return limit

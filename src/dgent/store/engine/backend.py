@@ -114,7 +114,7 @@ class KernelBackend(ABC):
 
     @cached_property
     def _words(self) -> search.Kept:
-        """What searches have found out, from one to the next."""
+        """The findings of searches, from one to the next."""
         return search.Kept()
 
     @cached_property

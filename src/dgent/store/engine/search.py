@@ -213,7 +213,7 @@ class _Source:
 
 
 class Kept(dict[tuple[int, ...], Words | Run | RunSet | _Behind]):
-    """What searches have found out, for the next ones.
+    """The findings of searches, for the next ones.
 
     Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus. By
     index alone, what that was behind on when it was searched last. `pages` has postings of pages.
@@ -298,7 +298,7 @@ class TextSearch:
     def _make_ranking(self, wanted: Wanted) -> Ranking:
         found = {word: [*self._find(word)] for word in wanted.words}
         found |= {f"{each.text}*": [_sum_up(self._find(each))] for each in wanted.prefixes}
-        return Ranking(found, self._records, self._norms, _required(wanted, found))
+        return Ranking(found, self._records, self._norms, _find_required(wanted, found))
 
     def has_phrases(self, datum: Datum, wanted: Wanted) -> bool:
         """Check whether a record has the phrases of a search."""
@@ -351,7 +351,7 @@ def _thread(index: TextIndex) -> tuple[str, ...]:
     return (index.state.thread,) if index.state.thread else ()
 
 
-def _required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
+def _find_required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
     """Return the words, and the beginnings with a star, that all records with the phrases have.
 
     Each comes with the neighbours that it has in all of them.

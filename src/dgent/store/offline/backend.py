@@ -57,7 +57,7 @@ from dgent.store.backend import (
     View,
     WaitingVector,
 )
-from dgent.store.engine.check import check_ids, checked_declaration
+from dgent.store.engine.check import check_declaration, check_ids
 from dgent.store.offline import event, report
 from dgent.store.offline.outbox import Outbox, OutboxOwner
 from dgent.store.offline.overlay import AtHand, Overlay
@@ -540,7 +540,7 @@ class DegradableBackend:
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Declare a schema to the store; if it is unavailable, when it is back."""
-        declaration = checked_declaration(declaration)
+        declaration = check_declaration(declaration)
         self.declared[declaration.name] = declaration
         found = await self._ask(lambda store: store.declare(declaration))
         return Declared(False) if found is None else found

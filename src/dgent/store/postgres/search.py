@@ -38,7 +38,7 @@ _TRUSTED_S = 10.0  # so long a moment is taken for the present one if its seq is
 
 
 class Moment(NamedTuple):
-    """What the first statement of a search said, but for the pages of words."""
+    """The answer of the first statement of a search, without the pages of words."""
 
     read_s: float
     seq: int
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
 
 
 class RecentSearches:
-    """What searches have read, for the next ones.
+    """The rows that searches have read, for the next ones.
 
     Rows of records that wait for an index, each checked by its rev; the moment of the last search, and
     whether that of the one before was the same.
@@ -87,7 +87,7 @@ class _NotQuick(Exception):
 
 
 class _Outdated(Exception):
-    """What was kept of the last search is of an earlier moment."""
+    """The rows kept of the last search are of an earlier moment."""
 
 
 async def search_quickly(

@@ -54,13 +54,13 @@ from dgent.store.backend import (
 from dgent.store.engine.check import (
     check_as_of,
     check_commit,
+    check_declaration,
     check_guard_since,
     check_ids,
     check_keep,
     check_limit,
     check_moment,
     check_seq,
-    checked_declaration,
 )
 from dgent.store.remote import calls, errors, wire
 from dgent.store.remote.address import Address
@@ -292,7 +292,7 @@ class RemoteBackend:
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Make a schema known to the store, if the agent may write there more than new records."""
-        checked = checked_declaration(declaration)
+        checked = check_declaration(declaration)
         if self._pool is not None and self._trust == "conversant":
             return Declared(False)
         found: Declared = await self._ask("declare", calls.DeclareAsk(checked))
