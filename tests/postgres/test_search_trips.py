@@ -17,8 +17,8 @@ from dgent import Datum, Query, Schema
 from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.search.wanted import parse_search
-from dgent.store.backend import SearchRequest
 from dgent.store.postgres import search as quick
+from dgent.store.search import SearchRequest
 from tests.search.test_text_index import shrink
 
 NOTE = Schema("note", text={"title": 3, "body": 1})

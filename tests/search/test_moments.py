@@ -11,7 +11,7 @@ import dgent
 from dgent import Datum, Query, Schema, clock
 from dgent.errors import HistoryGone, InputError
 from dgent.search.wanted import Wanted
-from dgent.store.backend import SearchRequest
+from dgent.store.search import SearchRequest
 from tests.search.test_text_index import (
     BRIEF,
     NOTE,

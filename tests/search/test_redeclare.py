@@ -13,9 +13,9 @@ from dgent import Datum, Query, Schema
 from dgent.errors import SchemaConflict
 from dgent.search.wanted import Wanted
 from dgent.search.words import TOKENIZER
-from dgent.store.backend import SearchRequest
 from dgent.store.engine import catalog, prune
 from dgent.store.engine.kernel import Reading
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from dgent.universe import contract
 from tests.search.test_text_index import find_problems, shrink

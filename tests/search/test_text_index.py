@@ -17,10 +17,10 @@ from dgent import Datum, Query, Schema
 from dgent.search.score import encode_length, idf, norms, saturate
 from dgent.search.wanted import Wanted
 from dgent.search.words import count_words
-from dgent.store.backend import SearchRequest
 from dgent.store.engine import fold, prune
 from dgent.store.engine import search as engine_search
 from dgent.store.engine.text import TextIndex
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from tests.search.jobs import SMALL_FOLDS
 from tests.soak import times

@@ -18,7 +18,7 @@ from dgent.search.score import encode_length, idf, norms, saturate
 from dgent.search.thread import CANDIDATES
 from dgent.search.wanted import Wanted
 from dgent.search.words import count_words
-from dgent.store.backend import SearchRequest
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from tests.search.test_text_index import fold_all, shrink
 from tests.soak import times

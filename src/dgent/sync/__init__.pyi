@@ -42,15 +42,14 @@ from dgent.store.backend import (
     Keep,
     Kind,
     Op,
-    OwnVersions,
     Page,
     SchemaStats,
-    VectorPage,
     Version,
     View,
 )
 from dgent.store.offline.report import Degradation
 from dgent.store.port.statement import BoundStatement, Params
+from dgent.store.search import OwnVersions, VectorPage
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream

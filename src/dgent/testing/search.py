@@ -9,7 +9,8 @@ from dgent.model.query import Query
 from dgent.search.record import CREATED
 from dgent.search.wanted import parse_search
 from dgent.search.words import TOKENIZER
-from dgent.store.backend import Backend, Declaration, Keep, SearchPage, SearchRequest
+from dgent.store.backend import Backend, Declaration, Keep
+from dgent.store.search import SearchPage, SearchRequest
 from dgent.testing.contract import (
     Contract,
     Factory,

@@ -43,9 +43,7 @@ from dgent.store.backend import (
     Declaration,
     Declared,
     Delete,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Item,
     Keep,
@@ -54,13 +52,17 @@ from dgent.store.backend import (
     Put,
     Rank,
     Reverted,
+    Version,
+    View,
+    Written,
+)
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
     SearchPage,
     SearchRequest,
     VectorPage,
-    Version,
-    View,
     WaitingVector,
-    Written,
 )
 from dgent.universe.position import known_seq
 from dgent.universe.room import load_room

@@ -12,8 +12,8 @@ import msgspec
 from dgent.errors import EmbedderFailed, InputError, Unavailable, Unsupported
 from dgent.search.hybrid import CANDIDATES, JoinedScore, join_legs
 from dgent.search.record import texts_at
-from dgent.store.backend import (
-    Backend,
+from dgent.store.backend import Backend, View
+from dgent.store.search import (
     EmbeddedSchema,
     Found,
     FoundVector,
@@ -21,7 +21,6 @@ from dgent.store.backend import (
     OwnVersions,
     SearchPage,
     SearchRequest,
-    View,
 )
 
 if TYPE_CHECKING:

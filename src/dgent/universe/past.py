@@ -17,20 +17,8 @@ from dgent.errors import Denied, HistoryGone
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.store.backend import (
-    STORED,
-    Backend,
-    BackendStats,
-    Change,
-    Guard,
-    Page,
-    PartView,
-    SearchPage,
-    SearchRequest,
-    VectorPage,
-    Version,
-    View,
-)
+from dgent.store.backend import STORED, Backend, BackendStats, Change, Guard, Page, PartView, Version, View
+from dgent.store.search import SearchPage, SearchRequest, VectorPage
 
 WRITES = ("commit", "forget", "compact", "drop_index", "store_vectors", "states_before")
 SAME = (

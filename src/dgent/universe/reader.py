@@ -13,7 +13,8 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.model.vector import Metric
-from dgent.store.backend import NONE_OWN, AsOf, Backend, OwnVersions, Page, SearchRequest, VectorPage, View
+from dgent.store.backend import AsOf, Backend, Page, View
+from dgent.store.search import NONE_OWN, OwnVersions, SearchRequest, VectorPage
 from dgent.universe import search
 from dgent.universe.check import check_query, query_of, seq_of, since_after
 from dgent.universe.contract import Doubts, Recalled, raw_of

@@ -27,20 +27,8 @@ from dgent.errors import (
 from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import (
-    LIVE,
-    Check,
-    Committed,
-    Delete,
-    Expect,
-    Guard,
-    Kind,
-    Op,
-    Put,
-    Rank,
-    SearchRequest,
-    View,
-)
+from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank, View
+from dgent.store.search import SearchRequest
 from dgent.universe import search, write
 from dgent.universe.check import query_of
 from dgent.universe.contract import Doubts, Recalled, raw_of

@@ -23,21 +23,12 @@ from dgent.doors.http.house import Visitor
 from dgent.errors import Denied, DgentError, InputError, NotFound
 from dgent.model import reserved
 from dgent.model.datum import Datum
-from dgent.store.backend import (
-    Backend,
-    BackendStats,
-    Check,
-    Commit,
-    Declaration,
-    Keep,
-    Op,
-    Put,
-    SearchRequest,
-)
+from dgent.store.backend import Backend, BackendStats, Check, Commit, Declaration, Keep, Op, Put
 from dgent.store.remote import calls, wire
 from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
 from dgent.store.remote.wire import SeenSchema, WireView
+from dgent.store.search import SearchRequest
 from dgent.universe.universe import Universe
 from dgent.verbs.outcome import outcome_of
 from dgent.verbs.wire import as_json

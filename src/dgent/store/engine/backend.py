@@ -27,22 +27,15 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    Found,
-    GivenVector,
     Guard,
     Keep,
     Page,
     Rank,
     Reverted,
     SchemaStats,
-    SearchPage,
-    SearchRequest,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
 from dgent.store.engine import fold, history, prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
@@ -57,6 +50,15 @@ from dgent.store.engine.row import Row, datum_of
 from dgent.store.engine.thread import rank_in_threads
 from dgent.store.engine.vector import describe_embedded, open_vectors
 from dgent.store.engine.vector_cache import VectorCache
+from dgent.store.search import (
+    EmbeddedSchema,
+    Found,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 
 
 def find_states_before(reading: Reading, seq: int) -> list[Reverted]:

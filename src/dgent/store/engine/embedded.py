@@ -10,12 +10,13 @@ from typing import TypeVar
 from dgent.errors import Busy
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import Page, SearchPage, SearchRequest, View
+from dgent.store.backend import Page, View
 from dgent.store.engine import read
 from dgent.store.engine.backend import INLINE_IDS, KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.kernel import Reading
+from dgent.store.search import SearchPage, SearchRequest
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ from dgent.search.run import Run, RunSet
 from dgent.search.score import encode_length, norms
 from dgent.search.wanted import Prefix, Wanted, has_phrases
 from dgent.search.words import ANY, after_bit, before_bit
-from dgent.store.backend import LazyTexts, View
+from dgent.store.backend import View
 from dgent.store.engine.catalog import TEXT, SchemaState
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
@@ -32,6 +32,7 @@ from dgent.store.engine.text import (
     texts_of,
 )
 from dgent.store.engine.text_cache import PageCache, version_of
+from dgent.store.search import LazyTexts
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 _MOST_KEPT = 4 * MANY_WAITING

@@ -42,20 +42,14 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Keep,
     Page,
     Rank,
     Reverted,
-    SearchPage,
-    SearchRequest,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
 from dgent.store.engine.check import check_declaration, check_ids
 from dgent.store.offline import event, report
@@ -63,6 +57,14 @@ from dgent.store.offline.outbox import Outbox, OutboxOwner
 from dgent.store.offline.overlay import AtHand, Overlay
 from dgent.store.offline.pending import BATCH, AppendThrottle, OutboxReplay, keep_commit, pending_outcome
 from dgent.store.offline.report import Degradation
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 from dgent.store.upkeep import Upkeep, upkeep_of
 
 R = TypeVar("R")

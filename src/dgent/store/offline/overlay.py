@@ -16,19 +16,12 @@ from dgent.errors import CursorInvalid
 from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import (
-    STORED,
-    Backend,
-    Declaration,
-    Page,
-    SearchPage,
-    SearchRequest,
-    View,
-)
+from dgent.store.backend import STORED, Backend, Declaration, Page, View
 from dgent.store.engine.check import check_ids
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.offline.entry import OutboxEntry, PendingOp
 from dgent.store.offline.outbox import Outbox
+from dgent.store.search import SearchPage, SearchRequest
 
 if TYPE_CHECKING:
     from dgent.store.offline.backend import DegradableBackend

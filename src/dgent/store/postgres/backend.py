@@ -15,16 +15,7 @@ from dgent import ids as ids_
 from dgent.errors import Closed, Corrupt, Denied, FormatTooOld
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.store.backend import (
-    BackendStats,
-    Committed,
-    Guard,
-    Page,
-    Rank,
-    SearchPage,
-    SearchRequest,
-    View,
-)
+from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
 from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
@@ -48,6 +39,7 @@ from dgent.store.postgres.search import RecentSearches, search_quickly
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter
+from dgent.store.search import SearchPage, SearchRequest
 from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system.progress import Progress
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.search.wanted import Wanted
-from dgent.store.backend import NONE_OWN, SearchPage, SearchRequest, View
+from dgent.store.backend import View
 from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_index
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
@@ -29,6 +29,7 @@ from dgent.store.engine.text_cache import PageCache, Version, version_of
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.read import Catalogs, Fetch, PostgresReading
 from dgent.store.postgres.sql import Texts
+from dgent.store.search import NONE_OWN, SearchPage, SearchRequest
 
 Range = tuple[int, bytes, bytes]
 _Pages = list[tuple[bytes, int, bytes]]

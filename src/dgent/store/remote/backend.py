@@ -36,20 +36,14 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Keep,
     Page,
     Rank,
     Reverted,
-    SearchPage,
-    SearchRequest,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
 from dgent.store.engine.check import (
     check_as_of,
@@ -68,6 +62,14 @@ from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
 from dgent.store.remote.match import MOST_HERE, cut_page, is_cursor_here, match, widen
 from dgent.store.remote.view import pack_search_view, pack_versions, pack_view
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 
 if TYPE_CHECKING:
     from dgent.store.remote.blob import RemoteBlobs
