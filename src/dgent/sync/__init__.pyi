@@ -167,6 +167,21 @@ class Collection(Generic[T]):
     ) -> Hits[T]:
         """Return the records of this schema that fit the words, their meaning, or both, best."""
 
+    def surface(
+        self,
+        text: str | None = None,
+        query: Query | None = None,
+        *,
+        seed: int | str = 0,
+        entropy: float = 0.7,
+        k: int = 1,
+        seen: Mapping[str, datetime] | None = None,
+        rest: timedelta = timedelta(days=1),
+        now: datetime | None = None,
+        **filters: Any,
+    ) -> builtins.list[Crystal[T]]:
+        """Return records of this schema that are related to a text, old, and were not seen within `rest`."""
+
     def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any
     ) -> int:
