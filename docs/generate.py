@@ -109,9 +109,12 @@ def way(function: Any) -> str:
 
 def methods(part: Part) -> Iterator[str]:
     """A table of the properties that the class itself defines, and a section for each method."""
+    # The members of a universe stand in several files, for those who read the source.
+    classes = reversed(part.cls.__mro__) if part.cls is dgent.Universe else (part.cls,)
     found = {
         name: member
-        for name, member in vars(part.cls).items()
+        for cls in classes
+        for name, member in vars(cls).items()
         if not name.startswith("_") and name not in part.leave_out
     }
     kinds = property | cached_property

@@ -68,6 +68,8 @@ STUBS = {
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
+# Classes whose members stand in several files, in this order; a stub has them in one class.
+BASES = {"Universe": ("universe/handle.py", "universe/writer.py", "universe/reader.py")}
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
     "Library": "from dgent.sync.blocks import Library",
@@ -117,7 +119,7 @@ class Stub:
 
     def add(self, path: str, names: tuple[str, ...]) -> None:
         """Declare some names of one source file."""
-        tree = ast.parse((ROOT / path).read_text())
+        tree = _with_bases(ast.parse((ROOT / path).read_text()))
         known = _imports(tree)
         made = {node.name: node for node in tree.body if isinstance(node, FunctionDef | ast.ClassDef)}
         assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
@@ -175,6 +177,17 @@ def _imports(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.Import):
             found |= {_called(each): f"import {ast.unparse(each)}" for each in node.names}
     return found
+
+
+def _with_bases(tree: ast.Module) -> ast.Module:
+    """The module, where classes have the members that they inherit from other files."""
+    for node in [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name in BASES]:
+        modules = [ast.parse((ROOT / path).read_text()) for path in BASES[node.name]]
+        bases = [each for module in modules for each in module.body if isinstance(each, ast.ClassDef)]
+        node.body[1:1] = [member for base in bases for member in base.body[1:]]  # all but the docstrings
+        node.bases = []
+        tree.body[:0] = [each for module in modules for each in module.body if each not in bases]
+    return tree
 
 
 def _called(alias: ast.alias) -> str:

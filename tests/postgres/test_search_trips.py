@@ -18,6 +18,7 @@ from dgent.blocks import Library
 from dgent.cupboard import Cupboard
 from dgent.search.wanted import parse_search
 from dgent.store.postgres import search as quick
+from dgent.store.search import SearchRequest
 from tests.search.test_text_index import shrink
 
 NOTE = Schema("note", text={"title": 3, "body": 1})
@@ -123,10 +124,10 @@ async def test_it_finds_what_a_transaction_finds(url: str, monkeypatch: pytest.M
             if step % 20 == 19:
                 await u.forget(f"n{choose.randrange(40)}")
             wanted = parse_search(" ".join(choose.choices(WORDS, k=3)) + choose.choice(("", " word1*")))
-            page = await u.backend.search(wanted, Query(), u.contracts, 100)
+            page = await u.backend.search(SearchRequest(wanted, Query(), u.contracts, 100))
             with monkeypatch.context() as patch:
                 patch.setattr(u.backend, "_plain", False)
-                slow = await u.backend.search(wanted, Query(), u.contracts, 100)
+                slow = await u.backend.search(SearchRequest(wanted, Query(), u.contracts, 100))
             assert [(each.datum, each.score) for each in page.items] == [
                 (each.datum, each.score) for each in slow.items
             ]

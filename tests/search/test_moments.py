@@ -11,6 +11,7 @@ import dgent
 from dgent import Datum, Query, Schema, clock
 from dgent.errors import HistoryGone, InputError
 from dgent.search.wanted import Wanted
+from dgent.store.search import SearchRequest
 from tests.search.test_text_index import (
     BRIEF,
     NOTE,
@@ -30,7 +31,7 @@ __all__ = ["engine", "u", "url"]
 
 async def search_at(u: dgent.Universe, words: list[str], seq: int) -> list[tuple[str, float]]:
     query = Query(schema="note")
-    found = await u.backend.search(Wanted(tuple(words)), query, u.contracts, 1000, seq)
+    found = await u.backend.search(SearchRequest(Wanted(tuple(words)), query, u.contracts, 1000, seq))
     return in_order((each.datum.id, each.score) for each in found.items)
 
 

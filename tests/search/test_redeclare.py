@@ -15,6 +15,7 @@ from dgent.search.wanted import Wanted
 from dgent.search.words import TOKENIZER
 from dgent.store.engine import catalog, prune
 from dgent.store.engine.kernel import Reading
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from dgent.universe import contract
 from tests.search.test_text_index import find_problems, shrink
@@ -48,7 +49,8 @@ def has_one(datum: Datum, words: list[str], schema: Schema[Turn]) -> bool:
 
 
 async def found(u: dgent.Universe, words: list[str]) -> tuple[list[tuple[str, float]], bool]:
-    page = await u.backend.search(Wanted(tuple(words)), Query(schema="turn"), u.contracts, 1000)
+    wanted = Wanted(tuple(words))
+    page = await u.backend.search(SearchRequest(wanted, Query(schema="turn"), u.contracts, 1000))
     return [(each.datum.id, each.score) for each in page.items], page.building
 
 

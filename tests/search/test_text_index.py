@@ -20,6 +20,7 @@ from dgent.search.words import count_words
 from dgent.store.engine import fold, prune
 from dgent.store.engine import search as engine_search
 from dgent.store.engine.text import TextIndex
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from tests.search.jobs import SMALL_FOLDS
 from tests.soak import times
@@ -81,9 +82,9 @@ def in_order(found: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 async def search(u: dgent.Universe, words: list[str]) -> list[tuple[str, float]]:
-    found = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 10_000)
+    found = await u.backend.search(SearchRequest(Wanted(tuple(words)), Query(), u.contracts, 10_000))
     # Few are found in another way, and on the caller's thread.
-    first = await u.backend.search(Wanted(tuple(words)), Query(), u.contracts, 5)
+    first = await u.backend.search(SearchRequest(Wanted(tuple(words)), Query(), u.contracts, 5))
     assert [(each.datum.id, each.score) for each in first.items] == [
         (each.datum.id, each.score) for each in found.items[:5]
     ]
@@ -126,7 +127,7 @@ async def test_every_search_is_right_whatever_waits(
     for schema in ("note", "brief"):
         await fold_all(u, schema)
     assert await search(u, VOCABULARY[:3]) == expected(records, VOCABULARY[:3])
-    found = await u.backend.search(Wanted(("word0",)), Query(), u.contracts, 1)
+    found = await u.backend.search(SearchRequest(Wanted(("word0",)), Query(), u.contracts, 1))
     assert not found.behind, "nothing waits for ever"
 
 
@@ -152,7 +153,7 @@ async def test_texts_are_indexed_in_the_background(u: dgent.Universe) -> None:
     for n in range(270):
         await u.remember(Note(f"title {n}", "the same words in every one of these"))
     await u.indexed()
-    found = await u.backend.search(Wanted(("same",)), Query(), u.contracts, 1000)
+    found = await u.backend.search(SearchRequest(Wanted(("same",)), Query(), u.contracts, 1000))
     assert len(found.items) == 270
     assert not found.behind, "256 were written, so they were indexed"
 

@@ -18,6 +18,7 @@ from dgent.search.score import encode_length, idf, norms, saturate
 from dgent.search.thread import CANDIDATES
 from dgent.search.wanted import Wanted
 from dgent.search.words import count_words
+from dgent.store.search import SearchRequest
 from dgent.store.upkeep import upkeep_of
 from tests.search.test_text_index import fold_all, shrink
 from tests.soak import times
@@ -93,7 +94,7 @@ def in_order(found: object) -> list[tuple[str, float]]:
 
 async def search(u: dgent.Universe, words: list[str], **options: object) -> list[tuple[str, float]]:
     query = Query(schema="turn")
-    found = await u.backend.search(Wanted(tuple(words)), query, u.contracts, 1000, **options)  # type: ignore[arg-type]
+    found = await u.backend.search(SearchRequest(Wanted(tuple(words)), query, u.contracts, 1000, **options))  # type: ignore[arg-type]
     return in_order([(each.datum.id, each.score) for each in found.items])
 
 
@@ -199,14 +200,14 @@ async def test_what_may_not_be_seen_lends_nothing(u: dgent.Universe) -> None:
     u.register(TURN)
     await fill(u, TALK)
     seen = Query(schema="turn", allow=lambda datum: datum.data["speaker"] == "joe")
-    page = await u.backend.search(Wanted(("summer", "rain")), seen, u.contracts, 10)
+    page = await u.backend.search(SearchRequest(Wanted(("summer", "rain")), seen, u.contracts, 10))
     assert page.items == []
-    page = await u.backend.search(Wanted(("norway",)), seen, u.contracts, 10)
+    page = await u.backend.search(SearchRequest(Wanted(("norway",)), seen, u.contracts, 10))
     # Without ann's turns those of joe are next to each other.
     assert sorted(each.datum.id for each in page.items) == ["t1", "t3", "t5"]
     await fill(u, [Turn("secret", "c", "ann")] * 100, "x")
     await fill(u, [Turn("near the secret", "c", "joe")], "y")
-    page = await u.backend.search(Wanted(("near",)), seen, u.contracts, 10)
+    page = await u.backend.search(SearchRequest(Wanted(("near",)), seen, u.contracts, 10))
     assert [each.datum.id for each in page.items] == ["y0"]
     assert set(page.items[0].parts) == {"near"}
 

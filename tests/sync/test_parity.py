@@ -27,16 +27,21 @@ PAIRS = [
 SAME = {"__init__": "__init__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
+def members(kind: type) -> dict[str, Any]:
+    """What a class has, and its bases."""
+    return {name: member for base in reversed(kind.__mro__[:-1]) for name, member in vars(base).items()}
+
+
 def public(kind: type) -> list[str]:
     """The names of a class that are for everyone."""
-    return [name for name in vars(kind) if not name.startswith("_") or name in SAME]
+    return [name for name in members(kind) if not name.startswith("_") or name in SAME]
 
 
 METHODS = [
     pytest.param(a, b, name, id=f"{a.__name__}.{name}")
     for a, b in PAIRS
     for name in public(a)
-    if inspect.isfunction(vars(a)[name])
+    if inspect.isfunction(members(a)[name])
 ]
 
 

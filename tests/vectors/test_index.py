@@ -19,7 +19,8 @@ from dgent import Datum, Query
 from dgent.errors import Corrupt, HistoryGone, InputError, SchemaError
 from dgent.model.vector import VectorSpec
 from dgent.search.vectors import pack_rows
-from dgent.store.backend import STORED, Declaration, GivenVector
+from dgent.store.backend import STORED, Declaration
+from dgent.store.search import GivenVector
 from dgent.store.upkeep import upkeep_of
 from tests.fault.nursery import Nursery
 from tests.soak import times

@@ -373,7 +373,7 @@ class _Search:
             text = self.env.get(variable, "")
             if not text or name in decided:
                 continue
-            value = _typed(key, text)
+            value = _parse_plain(key, text)
             fault = _fault(name, value)
             if not fault:
                 self._keep(name, value, f"environment {variable}")
@@ -511,7 +511,7 @@ def _flag(text: str) -> bool | None:
     return True if text.lower() in _YES else False if text.lower() in _NO else None
 
 
-def _typed(key: Key, text: str) -> Any:
+def _parse_plain(key: Key, text: str) -> Any:
     """Return the value of a text that is no TOML; what is wrong with it shows when it is checked."""
     if key.type is bool:
         return _flag(text)
@@ -557,7 +557,7 @@ def write_setting(path: Path, name: str, value: str | None, *, project: Path | N
         raise InputError(f"{name} is only for your own settings", hint="leave out --project", field=name)
     entry: Any = value
     if value is not None:
-        entry = _typed(KEYS[name], value)
+        entry = _parse_plain(KEYS[name], value)
         # What variables will make of it shows when it is read.
         fault = _text_fault(value) if entry == value and "${" in value else _fault(name, entry)
         if fault:

@@ -86,12 +86,12 @@ class EmbedderCalls:
     async def _call(self, texts: Sequence[str]) -> Any:
         embed = self.embedder.embed
         if inspect.iscoroutinefunction(embed):
-            with self._counted():
+            with self._count_call():
                 return await embed(texts)
 
         def call() -> Any:
             try:
-                with self._counted():
+                with self._count_call():
                     return embed(texts)
             except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
                 # Handed on to the loop, it would end the program.
@@ -101,7 +101,7 @@ class EmbedderCalls:
         return await found if inspect.isawaitable(found) else found
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _count_call(self) -> Iterator[None]:
         """Count a call until it returns, on whatever thread and however long after its caller is gone."""
         with self._lock:
             self._running += 1

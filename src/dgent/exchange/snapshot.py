@@ -10,7 +10,8 @@ from dgent.exchange import lines
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import PartView
-from dgent.universe.universe import PAGE, Universe
+from dgent.universe.reader import PAGE
+from dgent.universe.universe import Universe
 
 
 class Snapshot:

@@ -170,7 +170,7 @@ class DeltaKeeper(UniverseKeeper[State]):
 
     async def _save(self, state: State, held: Held, mark: Mark | None) -> Held | None:
         if type(state) is not dict:
-            self.schema.shape.settle(state)  # raises: it is no state of this type
+            self.schema.shape.settle(state)  # raises: it is not a state of this type
         patch = find_patch(held.data, state)
         if patch is None:
             if mark is not None:

@@ -27,7 +27,7 @@ class Functor(ABC):
 
     name: str
     loses: str = ""
-    """What cannot be got back from what the functor makes, for one that is lossy."""
+    """The information that a lossy functor drops, which its result cannot give back."""
 
     @abstractmethod
     def lift(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:

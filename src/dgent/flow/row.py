@@ -146,7 +146,7 @@ def find_key(rows: Rows[S], initial_state: S | None, key: str | None) -> str:
         found = rows.find_id(rows.to_data(initial_state))
     if type(found) is not str or not found:
         raise InputError(
-            f"the id of the row is missing, or is no text: {found!r:.60}",
+            f"the id of the row is missing or not a text: {found!r:.60}",
             hint='from_table_adapter(adapter, initial_state, key="…")',
             field="key",
         )

@@ -44,7 +44,7 @@ from dgent.universe.universe import Universe
 R = TypeVar("R")
 
 WINDOW = timedelta(days=7)
-"""How long a promotion can be rolled back."""
+"""The time in which a promotion can be rolled back."""
 
 MAX_FILE_BYTES = 1 << 20
 TEXTS = ("prompt", "spec", "impl")

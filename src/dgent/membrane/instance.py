@@ -24,7 +24,7 @@ from dgent.universe.universe import Universe
 HEARTBEAT_S = 30.0
 STALE_S = 300.0
 KEPT_S = 7 * 24 * 3600.0
-"""How long a program that has ended or is stale stays in the list."""
+"""The time that a program which has ended or is stale stays in the list."""
 
 
 class Instances:

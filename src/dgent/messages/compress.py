@@ -33,7 +33,7 @@ Batches = AsyncGenerator[Crystal[BatchRecord], None]
 
 
 class Compressed(msgspec.Struct, frozen=True):
-    """What a compression did: counts of what it archived, and the archives it made, the newest last.
+    """The result of a compression: counts of what it archived, and the archives it made, the newest last.
 
     `fell_back` says that a summary was wanted and could not be made; `note` says why.
     """

@@ -28,7 +28,7 @@ _KINDS = {each.name.partition(".")[2]: each for each in (BATCH, MESSAGE, SUMMARY
 
 
 class ImportedMessages(msgspec.Struct, frozen=True):
-    """How many records an import added, and how many were there already."""
+    """The numbers of records that an import added, and that were there already."""
 
     added: int
     known: int

@@ -73,7 +73,7 @@ class PolyAgent(Generic[S, A, B]):
 
 
 class StorageOp(Enum):
-    """What happens to a store. The end of an operation says of which, since several run at once."""
+    """An event in the life of a store. The end of an operation says of which, since several run at once."""
 
     READ = "read"
     WRITE = "write"

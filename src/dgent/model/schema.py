@@ -66,11 +66,11 @@ class Schema(Generic[T]):
         self._set("migrations", self._steps("migrations"))
         self._set("downgrades", self._steps("downgrades"))
         self._check_steps()
-        self._set("indexes", self._checked_indexes())
-        self._set("text", self._checked_texts())
-        self._set("thread", self._checked_thread())
-        self._set("dates", self._checked_dates())
-        self._set("embed", self._checked_embedded())
+        self._set("indexes", self._check_indexes())
+        self._set("text", self._check_texts())
+        self._set("thread", self._check_thread())
+        self._set("dates", self._check_dates())
+        self._set("embed", self._check_embedded())
         self._check_keeping()
 
     def _set(self, field: str, value: object) -> None:
@@ -112,7 +112,7 @@ class Schema(Generic[T]):
                 field="downgrades",
             )
 
-    def _checked_texts(self) -> Mapping[str, int]:
+    def _check_texts(self) -> Mapping[str, int]:
         given = dict.fromkeys(self.text, 1) if isinstance(self.text, tuple | list) else self.text
         if not isinstance(given, Mapping):
             raise SchemaError(f"{self.name}: text must map paths to weights", field="text")
@@ -124,10 +124,10 @@ class Schema(Generic[T]):
                     field="text",
                 )
         return MappingProxyType(
-            dict(zip(self._checked_paths(given, "text", "the text"), given.values(), strict=True))
+            dict(zip(self._check_paths(given, "text", "the text"), given.values(), strict=True))
         )
 
-    def _checked_thread(self) -> str | None:
+    def _check_thread(self) -> str | None:
         """Return the path of the thread, and have it indexed."""
         if self.thread is None:
             return None
@@ -135,7 +135,7 @@ class Schema(Generic[T]):
             raise SchemaError(
                 f"{self.name}: thread is {self.thread!r}", hint="the path of one field", field="thread"
             )
-        (thread,) = self._checked_paths((self.thread,), "thread", "the thread")
+        (thread,) = self._check_paths((self.thread,), "thread", "the thread")
         if not self.text:
             raise SchemaError(
                 f"{self.name}: records of a thread lend each other words of texts",
@@ -146,11 +146,11 @@ class Schema(Generic[T]):
             self._set("indexes", (*self.indexes, thread))
         return thread
 
-    def _checked_dates(self) -> str | bool:
+    def _check_dates(self) -> str | bool:
         if isinstance(self.dates, bool | None):
             wanted: str | bool = self.thread is not None if self.dates is None else self.dates
         elif isinstance(self.dates, str):
-            (wanted,) = self._checked_paths((self.dates,), "dates", "the time")
+            (wanted,) = self._check_paths((self.dates,), "dates", "the time")
         else:
             raise SchemaError(
                 f"{self.name}: dates is {self.dates!r}",
@@ -161,19 +161,19 @@ class Schema(Generic[T]):
             raise SchemaError(f"{self.name}: dates are searched with texts", hint="add text=", field="dates")
         return wanted
 
-    def _checked_embedded(self) -> tuple[str, ...]:
+    def _check_embedded(self) -> tuple[str, ...]:
         if isinstance(self.embed, str | bytes) or not hasattr(self.embed, "__iter__"):
             raise SchemaError(f"{self.name}: embed must be a tuple of paths", field="embed")
         if self.embed and self.vector is not None:
             raise SchemaError(f"{self.name}: vectors are the caller's own, or embedded", field="embed")
-        return self._checked_paths(self.embed, "embed", "the embedded text")
+        return self._check_paths(self.embed, "embed", "the embedded text")
 
-    def _checked_indexes(self) -> tuple[str, ...]:
+    def _check_indexes(self) -> tuple[str, ...]:
         if isinstance(self.indexes, str | bytes) or not hasattr(self.indexes, "__iter__"):
             raise SchemaError(f"{self.name}: indexes must be a tuple of paths", field="indexes")
-        return self._checked_paths(self.indexes, "indexes", "the index")
+        return self._check_paths(self.indexes, "indexes", "the index")
 
-    def _checked_paths(self, given: Iterable[str], field: str, what: str) -> tuple[str, ...]:
+    def _check_paths(self, given: Iterable[str], field: str, what: str) -> tuple[str, ...]:
         """Return paths in their one spelling, each of which starts at a field of the contract."""
         seen: dict[str, None] = {}
         for each in given:

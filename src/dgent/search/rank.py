@@ -315,7 +315,7 @@ def _select(
 def _sign(found: Postings, place: int) -> Iterable[int]:
     """Return the signatures of records of which one word is known."""
     if place + 1 >= _LANE:
-        return map(add, found.sizes, map(_shifted(place).__getitem__, found.counts))
+        return map(add, found.sizes, map(_shift_counts(place).__getitem__, found.counts))
     raw = bytearray(_LANE * len(found.keys))
     raw[::_LANE] = found.sizes
     raw[place + 1 :: _LANE] = found.counts
@@ -379,7 +379,7 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
     found: dict[int, int] = {}
     in_order: list[int] = []
     for word in words:
-        shifted = _shifted(word.place)
+        shifted = _shift_counts(word.place)
         for keys, counts, sizes, _ in word.found:
             if len(record_keys) * _SPARSE < len(keys):
                 in_order = in_order or sorted(record_keys)
@@ -408,5 +408,5 @@ def _having(near: int) -> bytes:
 
 
 @lru_cache(maxsize=128)
-def _shifted(place: int) -> tuple[int, ...]:
+def _shift_counts(place: int) -> tuple[int, ...]:
     return tuple(count << 8 * place + 8 for count in range(256))

@@ -42,15 +42,14 @@ from dgent.store.backend import (
     Keep,
     Kind,
     Op,
-    OwnVersions,
     Page,
     SchemaStats,
-    VectorPage,
     Version,
     View,
 )
 from dgent.store.offline.report import Degradation
 from dgent.store.port.statement import BoundStatement, Params
+from dgent.store.search import OwnVersions, VectorPage
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream
@@ -167,6 +166,21 @@ class Collection(Generic[T]):
         **filters: Any,
     ) -> Hits[T]:
         """Return the records of this schema that fit the words, their meaning, or both, best."""
+
+    def surface(
+        self,
+        text: str | None = None,
+        query: Query | None = None,
+        *,
+        seed: int | str = 0,
+        entropy: float = 0.7,
+        k: int = 1,
+        seen: Mapping[str, datetime] | None = None,
+        rest: timedelta = timedelta(days=1),
+        now: datetime | None = None,
+        **filters: Any,
+    ) -> builtins.list[Crystal[T]]:
+        """Return records of this schema that are related to a text, old, and were not seen within `rest`."""
 
     def count(
         self, query: Query | None = None, *, as_of: AsOf = None, partial: bool = False, **filters: Any

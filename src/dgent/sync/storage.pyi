@@ -296,7 +296,7 @@ class StorageProvider:
 
     @property
     def state(self) -> StorageState:
-        """What runs in the stores now: reads and writes, a migration, or a recovery."""
+        """The work in the stores now: reads and writes, a migration, or a recovery."""
 
     def recover(self) -> None:
         """Leave a recovery once the store is healthy again; raises what is still wrong."""

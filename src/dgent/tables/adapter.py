@@ -271,11 +271,11 @@ class TableAdapter(Generic[T]):
 
         `after` is an aware time, or seconds since 1970. A table without `created_at` is in the order of ids.
         """
-        statement = self._ordered(self._select)
+        statement = self._add_order(self._select)
         if prefix is not None:
             statement = statement.where(self._has_prefix(prefix))
         if after is not None:
-            statement = statement.where(self._created_after(after))
+            statement = statement.where(self._match_created_after(after))
         return await self._fetch(statement, limit)
 
     async def _fetch(self, statement: Any, limit: int | None) -> builtins.list[Datum]:
@@ -286,7 +286,7 @@ class TableAdapter(Generic[T]):
         async with self._session() as session:
             return [self._make(row) for row in await session.execute(statement)]
 
-    def _ordered(self, statement: Any) -> Any:
+    def _add_order(self, statement: Any) -> Any:
         order = [column.asc() for column in self._columns]
         if self.rows.created is not None:
             order.insert(0, self.rows.columns[self.rows.created].desc())
@@ -304,7 +304,7 @@ class TableAdapter(Generic[T]):
         # Not LIKE, which takes A for a on SQLite.
         return and_(func.substr(text, 1, len(prefix)) == prefix)
 
-    def _created_after(self, after: datetime | float) -> ColumnElement[bool]:
+    def _match_created_after(self, after: datetime | float) -> ColumnElement[bool]:
         if self.rows.created is None:
             raise QueryError(
                 f"the table {self.table_name} has no created_at, so nothing is known of the time of its rows",
@@ -326,7 +326,7 @@ class TableAdapter(Generic[T]):
         Equal values at the top of `where` are asked of the database; the rest is tested here.
         """
         asked = _query_of(query, filters)
-        found = [datum for datum in await self._narrowed(asked) if asked.matches(datum)]
+        found = [datum for datum in await self._select_candidates(asked) if asked.matches(datum)]
         found.sort(key=asked.sort_key, reverse=asked.descending)
         last = None if asked.limit is None else asked.offset + asked.limit
         return found[asked.offset : last]
@@ -337,13 +337,13 @@ class TableAdapter(Generic[T]):
         if not asked.narrows and asked.schema is None and asked.allow is None:
             async with self._session() as session:
                 return await session.scalar(select(func.count()).select_from(self.rows.table)) or 0
-        return sum(asked.matches(datum) for datum in await self._narrowed(asked))
+        return sum(asked.matches(datum) for datum in await self._select_candidates(asked))
 
-    async def _narrowed(self, query: Query) -> builtins.list[Datum]:
+    async def _select_candidates(self, query: Query) -> builtins.list[Datum]:
         """Return rows, all of those that match among them."""
         if query.cursor is not None:
             raise QueryError("rows of a table have no cursor", hint="use offset=", field="cursor")
-        statement = self._ordered(self._select)
+        statement = self._add_order(self._select)
         for name, value in (query.where or {}).items():
             column = self.rows.columns.get(name) if isinstance(name, str) else None
             if column is not None and isinstance(column.type, types.String) and isinstance(value, str):

@@ -46,7 +46,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class BrainStatus(msgspec.Struct, frozen=True):
-    """How many rows, texts and tags a brain has, and the times of its first and last crystal."""
+    """The numbers of rows, texts and tags in a brain, and the times of its first and last crystal."""
 
     crystals: int
     texts: int
@@ -83,7 +83,7 @@ class Brain:
             labels = sorted({*given, *(settings.default_tags if settings else ())})
             crystal = await tx.remember(value, id=id, tags=labels, parent=parent)
             row = await add_row(session, crystal.datum, value)
-            return _captured(row, crystal.datum)
+            return _make_captured(row, crystal.datum)
 
         return await self._tracks.write(work)
 
@@ -110,7 +110,7 @@ class Brain:
                 row.datum_id: row
                 for row in await session.scalars(select(Crystal).where(Crystal.datum_id.in_(list(scores))))
             }
-        return [_captured(rows[id], datums[id], score) for id, score in scores.items() if id in rows]
+        return [_make_captured(rows[id], datums[id], score) for id, score in scores.items() if id in rows]
 
     async def surface(
         self,
@@ -207,7 +207,7 @@ class Brain:
         """Return rows with their texts, read at once."""
         wanted = [row.datum_id or row.id for row in rows]
         found = await self._tracks.universe.get_many(wanted, raw=True)
-        return [_captured(row, datum) for row, datum in zip(rows, found, strict=True)]
+        return [_make_captured(row, datum) for row, datum in zip(rows, found, strict=True)]
 
 
 async def add_row(session: AsyncSession, datum: Datum, value: BrainContent) -> Crystal:
@@ -246,7 +246,7 @@ async def _touch(session: AsyncSession, wanted: Sequence[str]) -> None:
     await session.execute(update(Crystal).where(Crystal.id.in_(wanted)).values(**counted, **same))
 
 
-def _captured(row: Crystal, datum: Datum | None, score: float | None = None) -> Captured:
+def _make_captured(row: Crystal, datum: Datum | None, score: float | None = None) -> Captured:
     data = {} if datum is None else datum.data
     return Captured(
         id=row.id,

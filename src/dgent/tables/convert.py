@@ -21,7 +21,7 @@ _MICRO = timedelta(microseconds=1)
 
 
 class Converter(NamedTuple):
-    """How the values of a column become JSON, and JSON its values; None stays None."""
+    """Functions that make JSON of the values of a column, and values of JSON; None stays None."""
 
     write: Convert
     read: Convert
@@ -108,7 +108,7 @@ def converter_of(kind: TypeEngine[Any]) -> Converter:
     if isinstance(kind, types.Interval) or kind.__visit_name__ == "INTERVAL":
         return Converter(_write_interval, _read_interval)
     if isinstance(kind, types.TypeDecorator):
-        return _decorated(kind)
+        return _convert_custom(kind)
     if isinstance(kind, types.Enum):
         return _enum(kind)
     if isinstance(kind, types.ARRAY):
@@ -141,7 +141,7 @@ def _refuse_object(value: Any) -> Any:
     )
 
 
-def _decorated(kind: types.TypeDecorator[Any]) -> Converter:
+def _convert_custom(kind: types.TypeDecorator[Any]) -> Converter:
     """Return the converter of a custom type: that of its values in Python, where they are of its base."""
     if isinstance(kind.impl_instance, types.Integer):
         return Converter(_same, _same)  # its values in Python may have fractions

@@ -24,7 +24,7 @@ MAX_PROBLEMS = 100  # that are listed; all are counted
 
 
 class Crystallized(msgspec.Struct, frozen=True):
-    """What a copy of a table did: rows seen, copied, the same as before, and refused, with the reasons.
+    """The result of copying a table: rows seen, copied, the same as before, and refused, with the reasons.
 
     `verified` says that a second look found a crystal with the same data for every row that was not refused.
     `left_over` counts crystals of rows that are gone.

@@ -40,7 +40,7 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """What is stored is damaged."""
+    """A stored row or datum is damaged."""
 
 
 class ProgrammingError(DatabaseError):

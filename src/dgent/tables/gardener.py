@@ -27,7 +27,7 @@ STAGES = tuple(Lifecycle)
 
 
 class GardenStatus(msgspec.Struct, frozen=True):
-    """How many sessions, plots, ideas and connections a garden has, and ideas by their stage."""
+    """The numbers of sessions, plots, ideas and connections in a garden, and of ideas by their stage."""
 
     sessions: int
     plots: int

@@ -158,7 +158,7 @@ async def _mend_datum(tracks: Tracks, pair: _Pair, id: str, action: Missing) -> 
             return "row deleted", ""
     if action == "report":
         return "found", ""
-    datum = await _last_version(tracks, id) or _made_from(tracks, pair, row)
+    datum = await _last_version(tracks, id) or _make_from_row(tracks, pair, row)
     if datum is None:
         return "cannot be mended", "the row has only the beginning of the text, and history has none"
     await tracks.universe.put(datum)
@@ -180,7 +180,7 @@ async def _last_version(tracks: Tracks, id: str) -> Datum | None:
     return None
 
 
-def _made_from(tracks: Tracks, pair: _Pair, row: Any) -> Datum | None:
+def _make_from_row(tracks: Tracks, pair: _Pair, row: Any) -> Datum | None:
     """Return a datum made from a row; None for a crystal, whose row has only the beginning of its text."""
     value: Any
     if pair.schema is TURN:

@@ -31,7 +31,7 @@ _CITIZEN = frozenset(("name", "archetype", "description", "traits", "is_active",
 
 
 class TownStatus(msgspec.Struct, frozen=True):
-    """How many citizens, conversations, turns and relationships a town has."""
+    """The numbers of citizens, conversations, turns and relationships in a town."""
 
     citizens: int
     active_citizens: int

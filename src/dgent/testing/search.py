@@ -9,7 +9,8 @@ from dgent.model.query import Query
 from dgent.search.record import CREATED
 from dgent.search.wanted import parse_search
 from dgent.search.words import TOKENIZER
-from dgent.store.backend import Backend, Declaration, Keep, SearchPage
+from dgent.store.backend import Backend, Declaration, Keep
+from dgent.store.search import SearchPage, SearchRequest
 from dgent.testing.contract import (
     Contract,
     Factory,
@@ -40,7 +41,7 @@ def turn(id: str, body: str, session: str, day: int, speaker: str = "") -> Datum
 async def search(store: Backend, words: str, limit: int = 100, **fields: Any) -> SearchPage:
     """Return what a search finds."""
     options = {name: fields.pop(name) for name in ("as_of", "own") if name in fields}
-    return await store.search(parse_search(words), Query(**fields), VIEW, limit, **options)
+    return await store.search(SearchRequest(parse_search(words), Query(**fields), VIEW, limit, **options))
 
 
 async def found(store: Backend, words: str, limit: int = 100, **fields: Any) -> list[str]:

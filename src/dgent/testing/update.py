@@ -94,24 +94,24 @@ class UpdateContract(Contract):
     async def test_records_by_the_time_of_their_update(self, store: Backend) -> None:
         await store.declare(Declaration("note", 1, indexes=("n",)))
         ids, middle = await _make_updates(store)
-        records = await _stored(store, ids)
+        records = await _get_stored(store, ids)
         await check_queries(store, expect_all(records, _queries(records, middle)))
 
     async def test_the_order_of_updates_outlives_the_log(self, store: Backend) -> None:
         ids, middle = await _make_updates(store)
-        records = await _stored(store, ids)
+        records = await _get_stored(store, ids)
         await store.compact(Keep(after=middle))
         await check_queries(store, expect_all(records, _queries(records, middle)))
         await put(store, typed_record("0007", "new"))
         await store.compact(Keep(versions=0))
         assert (await find_ids(store, order_by="updated_at", limit=2))[0] == "0007"
-        records = await _stored(store, ids)
+        records = await _get_stored(store, ids)
         await check_queries(store, expect_all(records, _queries(records, middle)))
 
     async def test_the_order_of_updates_at_an_earlier_moment(self, store: Backend) -> None:
         ids, middle = await _make_updates(store)
         seq = await store.last_seq()
-        records = await _stored(store, ids)
+        records = await _get_stored(store, ids)
         queries = [query for query in _queries(records, middle) if query.limit != 3]
         wanted = [await find_ids(store, query) for query in queries]
         await put(store, *(typed_record(id, "later") for id in ids[::7]))
@@ -142,7 +142,7 @@ async def _make_updates(store: Backend) -> tuple[list[str], datetime]:
     return ids, moment
 
 
-async def _stored(store: Backend, ids: Sequence[str]) -> list[Datum]:
+async def _get_stored(store: Backend, ids: Sequence[str]) -> list[Datum]:
     return [datum for datum in await store.get_many(ids) if datum is not None]
 
 

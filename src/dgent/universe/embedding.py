@@ -20,7 +20,8 @@ from dgent.errors import EmbedderFailed, EmbedderRefused
 from dgent.model.schema import Schema
 from dgent.model.vector import VectorSpec
 from dgent.search.record import texts_at
-from dgent.store.backend import Backend, EmbeddedSchema, GivenVector, View, WaitingVector
+from dgent.store.backend import Backend, View
+from dgent.store.search import EmbeddedSchema, GivenVector, WaitingVector
 from dgent.store.upkeep import Finding
 from dgent.system.progress import Progress, ProgressReporter
 

@@ -163,7 +163,7 @@ async def _filter_change(
     for item in change.items:
         if query is None or _matches(contracts, item, query):
             items.append(item)
-        elif await _matched_before(backend, contracts, change, item, query):
+        elif await _has_matched_before(backend, contracts, change, item, query):
             items.append(msgspec.structs.replace(item, left=True))
     typed = tuple(
         msgspec.structs.replace(item, datum=_value(contracts, item.datum), last=_value(contracts, item.last))
@@ -172,7 +172,7 @@ async def _filter_change(
     return msgspec.structs.replace(change, items=typed)
 
 
-async def _matched_before(
+async def _has_matched_before(
     backend: Backend, contracts: Contracts, change: Change, item: Item, query: Query
 ) -> bool:
     """Check the version that a put replaced; True when it was pruned and may have matched."""

@@ -29,11 +29,9 @@ from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     LIVE,
     NEW,
-    NONE_OWN,
     STORED,
     Backend,
     BackendStats,
@@ -45,24 +43,26 @@ from dgent.store.backend import (
     Declaration,
     Declared,
     Delete,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Item,
     Keep,
     Op,
-    OwnVersions,
     Page,
     Put,
     Rank,
     Reverted,
-    SearchPage,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
     Written,
+)
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
 )
 from dgent.universe.position import known_seq
 from dgent.universe.room import load_room
@@ -297,23 +297,14 @@ class Gate:
         self._check_reads()
         return await self.inner.store_vectors(schema, spec, given)
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the best of the records that may be seen."""
         self._check_reads()
-        asked = among if query.schema is None else (query.schema,)
-        if asked is not None and all(map(self._is_open, asked)):
-            return await self.inner.search(wanted, query, view, limit, as_of, own, among)
+        if request.schemas is not None and all(map(self._is_open, request.schemas)):
+            return await self.inner.search(request)
         scopes = await self._scopes()
-        page = await self.inner.search(wanted, _narrow(query, scopes), view, limit, as_of, own, among)
+        narrowed = _narrow(request.query, scopes)
+        page = await self.inner.search(msgspec.structs.replace(request, query=narrowed))
         now = await self._scopes()
         if now is scopes:
             return page

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from dgent.errors import EmbedderFailed, InputError, Unavailable, Unsupported
-from dgent.model.query import Query
 from dgent.search.hybrid import CANDIDATES, JoinedScore, join_legs
 from dgent.search.record import texts_at
-from dgent.search.wanted import Wanted
-from dgent.store.backend import (
-    NONE_OWN,
-    Backend,
+from dgent.store.backend import Backend, View
+from dgent.store.search import (
     EmbeddedSchema,
     Found,
     FoundVector,
     LazyTexts,
     OwnVersions,
     SearchPage,
-    View,
+    SearchRequest,
 )
 
 if TYPE_CHECKING:
@@ -36,16 +33,14 @@ MEANING = "(meaning)"
 
 
 class Search(NamedTuple):
-    """A search as it was asked: its text, what that asks for, the filter, and how many hits."""
+    """A search as the user typed it, and the request that this makes."""
 
     text: str
-    wanted: Wanted
-    query: Query
-    view: View
-    k: int
-    as_of: int | None = None
-    own: OwnVersions = NONE_OWN
-    among: Sequence[str] | None = None
+    request: SearchRequest
+
+    def with_own(self, own: OwnVersions) -> Search:
+        """Return the search with the versions that only the caller knows."""
+        return Search(self.text, msgspec.structs.replace(self.request, own=own))
 
 
 class Searched(NamedTuple):
@@ -75,15 +70,15 @@ def check_mode(mode: Any) -> Mode:
 async def search_both(embedding: Embedding | None, backend: Backend, asked: Search, mode: Mode) -> Searched:
     """Search as the mode says; `auto` is by words alone where the other leg has nothing to say."""
     if mode == "text" or (mode == "auto" and _is_for_words(embedding, asked)):
-        return Searched(await _search_words(backend, asked, asked.k), ("text",))
-    if asked.as_of is not None:
+        return Searched(await backend.search(asked.request), ("text",))
+    if asked.request.as_of is not None:
         raise Unsupported("a search by meaning cannot look back", hint="use mode='text'", field="mode")
-    limit = max(asked.k, CANDIDATES)
+    limit = max(asked.request.limit, CANDIDATES)
     looking = asyncio.ensure_future(_search_meaning(embedding, backend, asked, limit))
     words = SearchPage([])
     try:
         if mode == "auto":
-            words = await _search_words(backend, asked, limit)
+            words = await backend.search(msgspec.structs.replace(asked.request, limit=limit))
         near = await looking
     finally:
         looking.cancel()
@@ -93,7 +88,8 @@ async def search_both(embedding: Embedding | None, backend: Backend, asked: Sear
         return Searched(_join(words, near, asked, limit), legs, near.note)
     if mode == "meaning":
         raise Unsupported(near.note or "no schema here has embedded texts", hint=_HOW, field="mode")
-    return Searched(msgspec.structs.replace(words, items=words.items[: asked.k]), ("text",), near.note)
+    best = words.items[: asked.request.limit]
+    return Searched(msgspec.structs.replace(words, items=best), ("text",), near.note)
 
 
 _HOW = "give Schema(embed=...) and dgent.open(embedder=...)"
@@ -101,23 +97,18 @@ _HOW = "give Schema(embed=...) and dgent.open(embedder=...)"
 
 def _is_for_words(embedding: Embedding | None, asked: Search) -> bool:
     """Check whether only words can answer: those that must stand so, and earlier moments."""
-    return embedding is None or asked.as_of is not None or bool(asked.wanted.phrases)
-
-
-async def _search_words(backend: Backend, asked: Search, limit: int) -> SearchPage:
-    return await backend.search(
-        asked.wanted, asked.query, asked.view, limit, asked.as_of, asked.own, asked.among
-    )
+    return embedding is None or asked.request.as_of is not None or bool(asked.request.wanted.phrases)
 
 
 async def _search_meaning(embedding: Embedding | None, backend: Backend, asked: Search, limit: int) -> _Near:
     if embedding is None:
         return _Near(note="there is no embedder")
+    query, among = asked.request.query, asked.request.among
     try:
         known = [
             each
             for each in await backend.embedded_schemas(1)
-            if asked.query.schema in (None, each.name) and (asked.among is None or each.name in asked.among)
+            if query.schema in (None, each.name) and (among is None or each.name in among)
         ]
         ours = {each.name: each for each in known if embedding.is_ours(each.spec)}
         if not ours:
@@ -128,7 +119,7 @@ async def _search_meaning(embedding: Embedding | None, backend: Backend, asked: 
         vector = await embedding.embed_query(asked.text, dim)
         pages = [
             await backend.search_vectors(
-                vector, asked.query.replace(schema=name), asked.view, limit, None, each.spec
+                vector, query.replace(schema=name), asked.request.view, limit, None, each.spec
             )
             for name, each in ours.items()
         ]
@@ -150,12 +141,12 @@ def _join(words: SearchPage, near: _Near, asked: Search, limit: int) -> SearchPa
         limit,
         complete,
     )
-    best = sorted(scores, key=lambda id: -scores[id].score)[: asked.k]
+    best = sorted(scores, key=lambda id: -scores[id].score)[: asked.request.limit]
     items = []
     for id in best:
         found = by_words.get(id)
         if found is None:
-            texts = LazyTexts(partial(_texts, near.schemas, by_meaning[id], asked.view))
+            texts = LazyTexts(partial(_texts, near.schemas, by_meaning[id], asked.request.view))
             found = Found(by_meaning[id].datum, 0.0, {}, texts)
         items.append(_rescore(found, scores[id]))
     return msgspec.structs.replace(words, items=items, building=words.building or not complete)

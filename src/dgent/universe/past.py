@@ -6,7 +6,7 @@ knowing of it. Nothing can be written there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -17,22 +17,8 @@ from dgent.errors import Denied, HistoryGone
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
-from dgent.store.backend import (
-    NONE_OWN,
-    STORED,
-    Backend,
-    BackendStats,
-    Change,
-    Guard,
-    OwnVersions,
-    Page,
-    PartView,
-    SearchPage,
-    VectorPage,
-    Version,
-    View,
-)
+from dgent.store.backend import STORED, Backend, BackendStats, Change, Guard, Page, PartView, Version, View
+from dgent.store.search import SearchPage, SearchRequest, VectorPage
 
 WRITES = ("commit", "forget", "compact", "drop_index", "store_vectors", "states_before")
 SAME = (
@@ -83,18 +69,9 @@ class Past:
         """Return how many records matched."""
         return await self.inner.count(query, view, self._earlier(as_of))
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the records that had some of the words, best first."""
-        return await self.inner.search(wanted, query, view, limit, self._earlier(as_of), own, among)
+        return await self.inner.search(msgspec.structs.replace(request, as_of=self._earlier(request.as_of)))
 
     async def search_vectors(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dgent.errors import Unavailable
 from dgent.model import reserved
 from dgent.model.datum import Datum
-from dgent.store.backend import NONE_OWN, OwnVersions
+from dgent.store.search import NONE_OWN, OwnVersions
 from dgent.universe.contract import Contracts
 from dgent.universe.room import Room, load_room
 from dgent.universe.upgrade import IndexBuilds

@@ -15,7 +15,7 @@ from dgent.model.query import Query
 from dgent.search.record import count_record
 from dgent.search.snippet import Snippet, choose_snippet
 from dgent.search.wanted import Wanted, parse_search
-from dgent.store.backend import Found, SearchPage
+from dgent.store.search import Found, SearchPage
 from dgent.universe.contract import Contracts, date_source
 
 T = TypeVar("T")

@@ -93,7 +93,7 @@ class StorageProvider:
 
     @property
     def state(self) -> StorageState:
-        """What runs in the stores now: reads and writes, a migration, or a recovery."""
+        """The work in the stores now: reads and writes, a migration, or a recovery."""
         return machine_of(self.universe).state
 
     async def recover(self) -> None:

@@ -61,7 +61,7 @@ async def surface(
         left = {id: each for id, each in found.items() if moment - last.get(id, _NEVER) >= rest}
         if len(left) >= k or len(found) < most:
             break  # else too many of the nearest were seen lately
-    age = _rank({id: _created(each) for id, (each, _) in left.items()})
+    age = _rank({id: _find_created_at(each) for id, (each, _) in left.items()})
     unseen = _rank({id: last.get(id, _NEVER) for id in left})
 
     def key(id: str) -> tuple[float, str]:
@@ -85,7 +85,7 @@ async def _find(
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def _created(record: Crystal[Any] | Datum) -> datetime:
+def _find_created_at(record: Crystal[Any] | Datum) -> datetime:
     return (record if isinstance(record, Datum) else record.datum).created_at
 
 

@@ -28,6 +28,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import LIVE, Check, Committed, Delete, Expect, Guard, Kind, Op, Put, Rank, View
+from dgent.store.search import SearchRequest
 from dgent.universe import search, write
 from dgent.universe.check import query_of
 from dgent.universe.contract import Doubts, Recalled, raw_of
@@ -310,9 +311,8 @@ class Transaction:
         pending = await self._universe.refresh_texts(None if asked.schema is None else (asked.schema,))
         await self._advance()
         own = {**pending, **await self._own_versions()}
-        found = await self._universe.backend.search(
-            wanted, asked, self._contracts, search.check_k(k), None, own
-        )
+        request = SearchRequest(wanted, asked, self._contracts, search.check_k(k), own=own)
+        found = await self._universe.backend.search(request)
         self._ids.update(each.datum.id for each in found.items if each.datum.id not in own)
         self._queries.append(search.guard_query(self._contracts, asked, wanted, found.schemas))
         await self._advance()

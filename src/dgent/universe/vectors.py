@@ -15,8 +15,9 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.model.vector import Metric, VectorSpec, check_spec
-from dgent.store.backend import AsOf, Expect, FoundVector, Put
+from dgent.store.backend import AsOf, Expect, Put
 from dgent.store.engine.vector import require_numpy
+from dgent.store.search import FoundVector
 from dgent.universe.check import query_of
 from dgent.universe.search import check_k
 

@@ -22,7 +22,7 @@ ROOT = "self"
 ALIASES = {"data.causal_chain": "data.chain", "data.manifest": "store.status"}
 """Paths that are known by another name."""
 TABLE, TABLE_ALIASES = "data.table", {"causal_chain": "chain"}
-"""Where the verbs of tables are, too: `self.data.table.crystal.get` is `table.get` with that model."""
+"""Another place of the verbs of tables: `self.data.table.crystal.get` is `table.get` with that model."""
 POINTS = ("as_of", "since")
 """Fields that take the number of a commit, too."""
 

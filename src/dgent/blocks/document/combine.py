@@ -21,7 +21,7 @@ _BLANKS: dict[str, Any] = {
     "List": {"redacted": True},
     "MovableList": MARK,
 }
-"""How redacted letters and items look, by the kind of sequence."""
+"""The replacements of redacted letters and items, by the kind of sequence."""
 
 
 @dataclass(frozen=True)

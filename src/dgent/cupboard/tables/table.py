@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +52,7 @@ class EntityVersion(Generic[E]):
     entity: E | None
 
 
-class Table(Generic[E]):
+class Table(ABC, Generic[E]):
     """One kind of entity. `set(None, x)` creates, `set(id, x)` updates, or creates it under that id."""
 
     name: ClassVar[str]
@@ -172,9 +173,9 @@ class Table(Generic[E]):
 
     # -- overridden by each kind of entity --------------------------------------------------
 
+    @abstractmethod
     async def _write(self, changeset: Changeset, id: str, entity: E, old: Any) -> None:
         """Check an entity and put its record into a changeset; `old` is the stored record, if any."""
-        raise NotImplementedError
 
     async def _new_id(self, changeset: Changeset, entity: E) -> str:
         """Choose the id of a new entity."""

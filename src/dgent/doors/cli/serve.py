@@ -59,18 +59,18 @@ def openers_of(chosen: DoorOptions, stores: tuple[str, ...]) -> Mapping[str, Ope
     if chosen.url is None and chosen.constellation is None and settings.constellation is not None:
         for name in constellations(settings.places):
             if name not in found:
-                found[name] = _opener(*_named(chosen, constellation=name))
+                found[name] = _opener(*_choose_place(chosen, constellation=name))
     for each in stores:
         name, sign, url = each.partition("=")
         if not sign or not name.isidentifier() or name in ("v1", "mcp"):
             raise InputError(
                 f"{each!r} is not name=URL", hint="write --store team=postgresql://…", field="store"
             )
-        found[name] = _opener(*_named(chosen, url=url))
+        found[name] = _opener(*_choose_place(chosen, url=url))
     return found
 
 
-def _named(
+def _choose_place(
     chosen: DoorOptions, url: str | None = None, constellation: str | None = None
 ) -> tuple[DoorOptions, Settings]:
     other = DoorOptions()

@@ -28,6 +28,7 @@ from dgent.store.remote import calls, wire
 from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
 from dgent.store.remote.wire import SeenSchema, WireView
+from dgent.store.search import SearchRequest
 from dgent.universe.universe import Universe
 from dgent.verbs.outcome import outcome_of
 from dgent.verbs.wire import as_json
@@ -72,11 +73,13 @@ class _Call:
         return await self.backend.count(wire.unpack_query(ask.query), unpack_view(ask.view), ask.as_of)
 
     async def search(self, ask: calls.SearchAsk) -> Any:
-        query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _listed(ask.limit)
-        asked = ask.among if query.schema is None else [query.schema]
-        own = await self.universe.refresh_texts(asked) if ask.as_of is None else {}
+        query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _check_limit(ask.limit)
         wanted = calls.unpack_wanted(ask)
-        found = await self.backend.search(wanted, query, view, limit, ask.as_of, own, ask.among)
+        request = SearchRequest(wanted, query, view, limit, ask.as_of, among=ask.among)
+        if ask.as_of is None:
+            own = await self.universe.refresh_texts(request.schemas)
+            request = msgspec.structs.replace(request, own=own)
+        found = await self.backend.search(request)
         for schema in found.behind:
             self.universe.start_indexing(schema, view)
         return found
@@ -87,7 +90,7 @@ class _Call:
         )
 
     async def ancestors(self, ask: calls.ListAsk) -> Any:
-        return await self.backend.ancestors(ask.id, _listed(ask.limit))
+        return await self.backend.ancestors(ask.id, _check_limit(ask.limit))
 
     async def history(self, ask: calls.ListAsk) -> Any:
         return _whole(await self.backend.history(ask.id, _one_more(ask.limit)), ask.limit)
@@ -337,7 +340,7 @@ def _few(ids: list[str]) -> list[str]:
     return ids
 
 
-def _listed(limit: int | None) -> int:
+def _check_limit(limit: int | None) -> int:
     if limit is None or not 1 <= limit <= MOST_LISTED:
         raise InputError(f"limit is a whole number from 1 to {MOST_LISTED:,} here", field="limit")
     return limit

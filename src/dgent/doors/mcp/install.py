@@ -95,7 +95,7 @@ def edit(path: Path, text: str, host: Host, name: str, server: Mapping[str, Any]
         after = _parse(path, new, host)
     except (ConfigError, jsonc.JsoncError):
         after = {}
-    if _as_text(after, host) != _as_text(_wanted(before, keys, server), host):
+    if _as_text(after, host) != _as_text(_add_server(before, keys, server), host):
         raise ConfigError(f"{'.'.join(keys)} in {path} is written in a way that only an editor can change")
     return new
 
@@ -119,7 +119,7 @@ def _check_local(path: Path, table: dict[str, Any], keys: tuple[str, str]) -> No
         )
 
 
-def _wanted(
+def _add_server(
     before: dict[str, Any], keys: tuple[str, str], server: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     group, name = keys

@@ -19,7 +19,7 @@ from dgent.verbs.field import VerbField, fields_of
 MAX_ARGUMENTS = 1_000_000  # characters of arguments that come as JSON text, and of one text among them
 MAX_NUMBER = 2**53  # JSON numbers are exact up to here
 EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
-"""What models fill in for an argument that they leave out."""
+"""Values that models fill in for an argument that they leave out."""
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", Any: ""}
 _WANTED = {
     "string": "a text",

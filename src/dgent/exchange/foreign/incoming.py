@@ -19,7 +19,7 @@ from dgent.model.query import Query
 from dgent.store.upkeep import deleted_among, forgotten_among
 
 NOTE = "import of "
-"""How the note of an import begins: what an import deleted is restored when the file has it again."""
+"""The beginning of the note of an import: what an import deleted is restored when the file has it again."""
 
 Verdict = Literal["added", "changed", "unchanged", "skipped", "kept"]
 

@@ -23,7 +23,7 @@ from dgent.universe.universe import Universe
 FILE = "memory"
 KINDS: dict[str, type[EntityJSON | RelationJSON]] = {"entity": EntityJSON, "relation": RelationJSON}
 ExistingEntity: TypeAlias = Literal["skip", "merge"]
-"""What is or was there already stays as it is, or gets the observations that it lacks."""
+"""A node that is or was there already stays as it is, or gets the observations that it lacks."""
 
 
 async def import_graph(

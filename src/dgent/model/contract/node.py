@@ -6,6 +6,7 @@ every wrong field at once, finding links, and keeping fields that the contract d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -251,12 +252,12 @@ class MapNode(ContractNode):
         return f"dict[{self.item.text(above)}]{spell(self.rule)}"
 
 
-class UnionNode(ContractNode):
+class UnionNode(ContractNode, ABC):
     """A union: the data decides which of the nodes below reads it."""
 
+    @abstractmethod
     def pick(self, data: Any) -> ContractNode | None:
         """Return the node for this data, or None when there is none."""
-        raise NotImplementedError
 
     def parts(self, data: Any) -> Parts:
         node = self.pick(data)

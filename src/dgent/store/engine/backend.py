@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -17,10 +17,8 @@ from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
     KINDS,
-    NONE_OWN,
     STORED,
     BackendStats,
     Change,
@@ -29,22 +27,15 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    Found,
-    GivenVector,
     Guard,
     Keep,
-    OwnVersions,
     Page,
     Rank,
     Reverted,
     SchemaStats,
-    SearchPage,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
 from dgent.store.engine import fold, history, prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
@@ -59,6 +50,15 @@ from dgent.store.engine.row import Row, datum_of
 from dgent.store.engine.thread import rank_in_threads
 from dgent.store.engine.vector import describe_embedded, open_vectors
 from dgent.store.engine.vector_cache import VectorCache
+from dgent.store.search import (
+    EmbeddedSchema,
+    Found,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 
 
 def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
@@ -116,7 +116,7 @@ class KernelBackend(ABC):
 
     @cached_property
     def _words(self) -> search.Kept:
-        """What searches have found out, from one to the next."""
+        """The findings of searches, from one to the next."""
         return search.Kept()
 
     @cached_property
@@ -215,39 +215,16 @@ class KernelBackend(ABC):
         reading.refresh()
         return read.query(reading, query, view, as_of, self.epoch, planned)
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
-        check_as_of(as_of)
-        return await self._read(
-            lambda reading: self._search(reading, wanted, query, view, limit, as_of, own, among)
-        )
+        check_as_of(request.as_of)
+        return await self._read(lambda reading: self._search(reading, request))
 
-    def _search(
-        self,
-        reading: Reading,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-        short: bool = False,
-    ) -> SearchPage:
+    def _search(self, reading: Reading, request: SearchRequest, short: bool = False) -> SearchPage:
         reading.refresh()
-        if query.schema is not None:
-            among = (query.schema,)
-        states = text.find_searched(reading, among, own, view)
-        overrides = find_overrides(reading, [state.name for state in states], view, as_of, own)
+        wanted, query, view, own = request.wanted, request.query, request.view, request.own
+        states = text.find_searched(reading, request.schemas, own, view)
+        overrides = find_overrides(reading, [state.name for state in states], view, request.as_of, own)
         opened = (text.open_index(reading, state, bool(own) or state.fill is not None) for state in states)
         indexes = [index for index in opened if index is not None]
         schemas = [state.name for state in states]
@@ -262,11 +239,12 @@ class KernelBackend(ABC):
             return query.matches(datum, view.shape)
 
         if threaded:
-            hits = rank_in_threads(found, wanted, fits, query.allow, limit)
+            hits = rank_in_threads(found, wanted, fits, query.allow, request.limit)
         elif query.allow is None and not query.narrows:
-            hits = islice(found.rank(wanted, limit), limit)
+            hits = islice(found.rank(wanted, request.limit), request.limit)
         else:
-            hits = islice((hit for hit in found.rank(wanted, limit) if fits(hit.datum)), limit)
+            ranked = found.rank(wanted, request.limit)
+            hits = islice((hit for hit in ranked if fits(hit.datum)), request.limit)
         items = [Found(hit.datum, hit.score, hit.parts, found.texts(hit.datum)) for hit in hits]
         return SearchPage(items, found.building, found.behind, schemas)
 

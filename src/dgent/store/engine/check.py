@@ -125,7 +125,7 @@ def check_guard_since(guard: Guard) -> None:
 # -- upkeep -------------------------------------------------------------------------------
 
 
-def checked_declaration(wanted: Declaration) -> Declaration:
+def check_declaration(wanted: Declaration) -> Declaration:
     """Return a declaration with its paths in one spelling, each once."""
     try:
         ids.check_name(wanted.name, "name")

@@ -59,7 +59,7 @@ from dgent.store.engine.catalog import (
     unpack_keys,
     waiting_entry,
 )
-from dgent.store.engine.check import check_commit, check_op, checked_declaration
+from dgent.store.engine.check import check_commit, check_declaration, check_op
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import DELETE, PUT, QUIET, SAME, Logged, LoggedOp, Writing
 from dgent.store.engine.row import EncodedDatum, Row
@@ -573,7 +573,7 @@ class Ledger:
 
     def declare(self, wanted: Declaration) -> Declared:
         """Make a schema known to the store."""
-        kernel, wanted = self.kernel, checked_declaration(wanted)
+        kernel, wanted = self.kernel, check_declaration(wanted)
         state = kernel.state(wanted.name)
         if state is None:
             state = SchemaState(wanted.name, kernel.make_number(wanted.name))

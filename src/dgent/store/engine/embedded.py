@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from dgent.errors import Busy
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.search.wanted import Wanted
-from dgent.store.backend import NONE_OWN, OwnVersions, Page, SearchPage, View
+from dgent.store.backend import Page, View
 from dgent.store.engine import read
 from dgent.store.engine.backend import INLINE_IDS, KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.kernel import Reading
+from dgent.store.search import SearchPage, SearchRequest
 
 R = TypeVar("R")
 
@@ -100,23 +100,14 @@ class EmbeddedBackend(KernelBackend):
                 return tried
         return await super().count(query, view, as_of)
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words; few are looked for on this thread."""
-        short = limit <= INLINE_ROWS and as_of is None and not own
-        if short and not query.narrows:
+        short = request.limit <= INLINE_ROWS and request.as_of is None and not request.own
+        if short and not request.query.narrows:
 
             def work(reading: Reading) -> SearchPage | None:
                 try:
-                    return self._search(reading, wanted, query, view, limit, among=among, short=True)
+                    return self._search(reading, request, short=True)
                 except TooLong:
                     return None
 
@@ -126,7 +117,7 @@ class EmbeddedBackend(KernelBackend):
                 tried = None  # the read below waits on another thread
             if tried is not None:
                 return tried
-        return await super().search(wanted, query, view, limit, as_of, own, among)
+        return await super().search(request)
 
 
 async def wait_by_polling(newest: Callable[[], int], since: int, timeout_s: float, pause_s: float) -> int:

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from dgent.model.datum import Datum
-from dgent.store.backend import OwnVersions, View
+from dgent.store.backend import View
 from dgent.store.engine.history import check_floor, find_changed
 from dgent.store.engine.kernel import Reading
 from dgent.store.engine.row import datum_of
+from dgent.store.search import OwnVersions
 
 Overrides: TypeAlias = Mapping[int, Datum | None]
 """The versions that count instead of the newest stored ones, by record key; None where there is none."""

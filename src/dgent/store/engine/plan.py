@@ -602,7 +602,7 @@ class _Planner:
         if self.walk is None:
             best, size = self._best(candidates)
             narrow = self._narrow_range() if size >= PROBE else None
-            return self._sorted(best) if narrow is None else narrow[0]
+            return self._add_sort(best) if narrow is None else narrow[0]
         wanted = None if self.query.limit is None else self.query.offset + self.query.limit + 1
         few = self._few(candidates, wanted, self.walk.proves)
         return self.walk.plan if few is None or self._walks_less(few[1], wanted) else few[0]
@@ -618,7 +618,7 @@ class _Planner:
         if candidates:
             best, size = self._smallest(candidates, cap)
             if size < cap:
-                return self._sorted(best), size
+                return self._add_sort(best), size
         return self._narrow_range()
 
     def _walks_less(self, few: int, wanted: int | None) -> bool:
@@ -634,6 +634,6 @@ class _Planner:
         length = sum(self.reading.estimate(scan.bare(), enough) for scan in self.walk.plan.scans)
         return enough > 0 and length < enough
 
-    def _sorted(self, best: _Candidate) -> Plan:
+    def _add_sort(self, best: _Candidate) -> Plan:
         plan = self._in_order(best)
         return plan._replace(ordered=False, explain=plan.explain + ", sorted")

@@ -15,7 +15,7 @@ from dgent.search.run import Run, RunSet
 from dgent.search.score import encode_length, norms
 from dgent.search.wanted import Prefix, Wanted, has_phrases
 from dgent.search.words import ANY, after_bit, before_bit
-from dgent.store.backend import LazyTexts, View
+from dgent.store.backend import View
 from dgent.store.engine.catalog import TEXT, SchemaState
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.fold import RUN_LEAST
@@ -32,6 +32,7 @@ from dgent.store.engine.text import (
     texts_of,
 )
 from dgent.store.engine.text_cache import PageCache, version_of
+from dgent.store.search import LazyTexts
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 _MOST_KEPT = 4 * MANY_WAITING
@@ -213,7 +214,7 @@ class _Source:
 
 
 class Kept(dict[tuple[int, ...], Words | Run | RunSet | _Behind]):
-    """What searches have found out, for the next ones.
+    """The findings of searches, for the next ones.
 
     Words of versions that wait, by index, record key and rev; runs, by index and their number as a minus. By
     index alone, what that was behind on when it was searched last. `pages` has postings of pages.
@@ -298,7 +299,7 @@ class TextSearch:
     def _make_ranking(self, wanted: Wanted) -> Ranking:
         found = {word: [*self._find(word)] for word in wanted.words}
         found |= {f"{each.text}*": [_sum_up(self._find(each))] for each in wanted.prefixes}
-        return Ranking(found, self._records, self._norms, _required(wanted, found))
+        return Ranking(found, self._records, self._norms, _find_required(wanted, found))
 
     def has_phrases(self, datum: Datum, wanted: Wanted) -> bool:
         """Check whether a record has the phrases of a search."""
@@ -351,7 +352,7 @@ def _thread(index: TextIndex) -> tuple[str, ...]:
     return (index.state.thread,) if index.state.thread else ()
 
 
-def _required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
+def _find_required(wanted: Wanted, found: Collection[str]) -> dict[str, int]:
     """Return the words, and the beginnings with a star, that all records with the phrases have.
 
     Each comes with the neighbours that it has in all of them.

@@ -19,7 +19,7 @@ from dgent.errors import Corrupt
 from dgent.model.datum import Datum
 from dgent.search.record import ListedWords, Words, count_record, list_record, texts_at
 from dgent.search.run import Run, unpack_run
-from dgent.store.backend import OwnVersions, View
+from dgent.store.backend import View
 from dgent.store.engine import row as rows
 from dgent.store.engine.catalog import (
     TEXT,
@@ -35,6 +35,7 @@ from dgent.store.engine.catalog import (
 )
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row
+from dgent.store.search import OwnVersions
 
 COUNTS = b""  # the word under which a text index keeps its counts
 COUNTS_RANGE = COUNTS, COUNTS + b"\0"

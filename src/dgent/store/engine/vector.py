@@ -16,10 +16,10 @@ import msgspec
 
 from dgent.errors import Corrupt, Unsupported
 from dgent.model.vector import VectorSpec, bit_count, row_size
-from dgent.store.backend import EmbeddedSchema
 from dgent.store.engine.catalog import VECTOR, SchemaState, high, low, vector_index
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.text import COUNTS
+from dgent.store.search import EmbeddedSchema
 
 if TYPE_CHECKING:
     from dgent.search.vectors import Coder

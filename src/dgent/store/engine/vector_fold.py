@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dgent import codec
-from dgent.store.backend import GivenVector
 from dgent.store.engine.catalog import Entry, SchemaState, find_waiting_entry, waiting_entry
 from dgent.store.engine.kernel import IndexScan, VectorRow, Writing
 from dgent.store.engine.row import Row
@@ -30,6 +29,7 @@ from dgent.store.engine.vector import (
     record_of,
     require_numpy,
 )
+from dgent.store.search import GivenVector
 
 if TYPE_CHECKING:
     from dgent.store.engine.commit import Ledger

@@ -16,7 +16,7 @@ from dgent.errors import Corrupt, InputError, Unsupported
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.store.backend import FoundVector, VectorPage, View, WaitingVector
+from dgent.store.backend import View
 from dgent.store.engine.catalog import VECTOR, IndexName, high, low
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.override import Overrides, find_overrides
@@ -26,6 +26,7 @@ from dgent.store.engine.text import WaitingRecord, find_unfilled, find_waiting
 from dgent.store.engine.vector import VectorIndex, open_vectors
 from dgent.store.engine.vector_cache import Cached, VectorCache, bring_up_to_date
 from dgent.store.engine.vector_fold import FOLD_LEAST
+from dgent.store.search import FoundVector, VectorPage, WaitingVector
 
 if TYPE_CHECKING:
     from dgent.search.vectors import Floats

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, NoReturn, TypeVar
@@ -32,9 +32,7 @@ from dgent.errors import (
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
-    NONE_OWN,
     STORED,
     Backend,
     BackendStats,
@@ -44,27 +42,29 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Keep,
-    OwnVersions,
     Page,
     Rank,
     Reverted,
-    SearchPage,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
-from dgent.store.engine.check import check_ids, checked_declaration
+from dgent.store.engine.check import check_declaration, check_ids
 from dgent.store.offline import event, report
 from dgent.store.offline.outbox import Outbox, OutboxOwner
 from dgent.store.offline.overlay import AtHand, Overlay
 from dgent.store.offline.pending import BATCH, AppendThrottle, OutboxReplay, keep_commit, pending_outcome
 from dgent.store.offline.report import Degradation
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 from dgent.store.upkeep import Upkeep, upkeep_of
 
 R = TypeVar("R")
@@ -438,20 +438,9 @@ class DegradableBackend:
         """Return the number of matching records."""
         return await self.ask_store(report.A_READ, lambda store: store.count(query, view, as_of))
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
-        return await self.ask_store(
-            report.A_READ, lambda store: store.search(wanted, query, view, limit, as_of, own, among)
-        )
+        return await self.ask_store(report.A_READ, lambda store: store.search(request))
 
     async def search_vectors(
         self,
@@ -553,7 +542,7 @@ class DegradableBackend:
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Declare a schema to the store; if it is unavailable, when it is back."""
-        declaration = checked_declaration(declaration)
+        declaration = check_declaration(declaration)
         self.declared[declaration.name] = declaration
         found = await self._ask(lambda store: store.declare(declaration))
         return Declared(False) if found is None else found

@@ -6,7 +6,7 @@ not in it. A record from here has no seq; its rev is the one that results if nob
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -16,21 +16,12 @@ from dgent.errors import CursorInvalid
 from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.search.wanted import Wanted
-from dgent.store.backend import (
-    NONE_OWN,
-    STORED,
-    Backend,
-    Declaration,
-    OwnVersions,
-    Page,
-    SearchPage,
-    View,
-)
+from dgent.store.backend import STORED, Backend, Declaration, Page, View
 from dgent.store.engine.check import check_ids
 from dgent.store.memory.backend import MemoryBackend
 from dgent.store.offline.entry import OutboxEntry, PendingOp
 from dgent.store.offline.outbox import Outbox
+from dgent.store.search import SearchPage, SearchRequest
 
 if TYPE_CHECKING:
     from dgent.store.offline.backend import DegradableBackend
@@ -84,22 +75,13 @@ class AtHand:
             lambda: self._backend.overlay.count(query, view),
         )
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words; `partial` as for a query."""
         backend = self._backend
         return await self._either(
-            as_of,
-            lambda store: store.search(wanted, query, view, limit, as_of, own, among),
-            lambda: backend.overlay.search(wanted, query, view, limit, backend.declared, own, among),
+            request.as_of,
+            lambda store: store.search(request),
+            lambda: backend.overlay.search(request, backend.declared),
         )
 
     async def referrers(self, id: str, limit: int | None, view: View = STORED) -> list[Datum]:
@@ -266,22 +248,14 @@ class Overlay:
         covered = sum(query.matches(each, view.shape) for each in hidden)
         return await self.fallback.count(query, _Eager(view)) - covered + len(matching)
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        declared: Mapping[str, Declaration],
-        own: OwnVersions,
-        among: Collection[str] | None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest, declared: Mapping[str, Declaration]) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
         ids = list(await self.records())
-        pending = dict(zip(ids, await self.get_many(ids), strict=True)) | dict(own)
+        pending = dict(zip(ids, await self.get_many(ids), strict=True)) | dict(request.own)
+        merged = msgspec.structs.replace(request, view=_Eager(request.view), as_of=None, own=pending)
         page = SearchPage([])
         if self.fallback is not None:
-            page = await self.fallback.search(wanted, query, _Eager(view), limit, None, pending, among)
+            page = await self.fallback.search(merged)
         unknown = {name: each for name, each in declared.items() if name not in page.schemas}
         left = {
             id: each
@@ -290,10 +264,10 @@ class Overlay:
         }
         if left:
             # The fallback does not know their texts, or there is none; their scores are only of themselves.
-            alone = await _search_alone(wanted, query, _Eager(view), limit, left, unknown, among)
+            alone = await _search_alone(msgspec.structs.replace(merged, own=left), unknown)
             page = msgspec.structs.replace(
                 page,
-                items=sorted([*page.items, *alone.items], key=lambda each: -each.score)[:limit],
+                items=sorted([*page.items, *alone.items], key=lambda each: -each.score)[: request.limit],
                 schemas=[*page.schemas, *alone.schemas],
             )
         items = [msgspec.structs.replace(each, datum=each.datum.replace(seq=None)) for each in page.items]
@@ -321,22 +295,14 @@ class Overlay:
         return {datum.schema or "" for datum in await self._pending_records()}
 
 
-async def _search_alone(
-    wanted: Wanted,
-    query: Query,
-    view: View,
-    limit: int,
-    pending: OwnVersions,
-    declared: Mapping[str, Declaration],
-    among: Collection[str] | None,
-) -> SearchPage:
+async def _search_alone(request: SearchRequest, declared: Mapping[str, Declaration]) -> SearchPage:
     """Search pending records of schemas that no other store knows; an empty one knows how."""
     empty = MemoryBackend()
     await empty.open()
     try:
         for declaration in declared.values():
             await empty.declare(declaration)
-        return await empty.search(wanted, query, view, limit, None, pending, among)
+        return await empty.search(request)
     finally:
         await empty.close()
 

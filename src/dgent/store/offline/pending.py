@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHARE = 2  # replayed commits for each one that may be added to the outbox
 BATCH = 64  # commits that are removed from the outbox together
 KEY_LIFE_US = 6 * 24 * 3600 * 1_000_000
-"""How long an engine certainly keeps a key; dgent's engines keep keys for seven days."""
+"""The time that any engine keeps a key; dgent's engines keep keys for seven days."""
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 

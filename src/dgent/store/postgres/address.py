@@ -9,7 +9,7 @@ import msgspec
 
 from dgent.config.secret import mask
 from dgent.errors import InputError
-from dgent.store.postgres.format import checked_name
+from dgent.store.postgres.format import check_universe_name
 
 TIMEOUT_S = 30.0
 POOL = 10
@@ -82,7 +82,7 @@ def address_of(url: str, **options: Any) -> Address:
     read_url = asked.get("read_url")
     return Address(
         urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote))),
-        checked_name(asked.get("universe", "dgent")),
+        check_universe_name(asked.get("universe", "dgent")),
         _number(asked.get("timeout", TIMEOUT_S), "timeout"),
         int(_number(asked.get("pool", POOL), "pool")),
         pgbouncer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -15,18 +15,7 @@ from dgent import ids as ids_
 from dgent.errors import Closed, Corrupt, Denied, FormatTooOld
 from dgent.model.datum import Datum
 from dgent.model.query import Query
-from dgent.search.wanted import Wanted
-from dgent.store.backend import (
-    NONE_OWN,
-    BackendStats,
-    Committed,
-    Guard,
-    OwnVersions,
-    Page,
-    Rank,
-    SearchPage,
-    View,
-)
+from dgent.store.backend import BackendStats, Committed, Guard, Page, Rank, View
 from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
@@ -50,6 +39,7 @@ from dgent.store.postgres.search import RecentSearches, search_quickly
 from dgent.store.postgres.sql import Texts
 from dgent.store.postgres.upkeep import PostgresUpkeep, sweep, write
 from dgent.store.postgres.writer import GroupWriter
+from dgent.store.search import SearchPage, SearchRequest
 from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system.progress import Progress
 
@@ -335,32 +325,21 @@ class PostgresBackend(KernelBackend):
                 return page
         return await self._read(lambda reading: self._query(reading, query, view, as_of))
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first."""
-        if self._plain and as_of is None and not own and wanted:
+        if self._plain and request.as_of is None and not request.own and request.wanted:
             found = await search_quickly(
                 self._fetch,
                 self._texts,
                 self._catalogs,
                 self._searches,
                 self._words.pages,
-                wanted,
-                view,
-                among if query.schema is None else (query.schema,),
-                lambda reading: self._search(reading, wanted, query, view, limit, None, own, among),
+                request,
+                self._search,
             )
             if found is not None:
                 return found
-        return await super().search(wanted, query, view, limit, as_of, own, among)
+        return await super().search(request)
 
     async def validate(self, guard: Guard, view: View) -> int:
         """Return the newest seq; raises TransactionConflict when something in the guard was touched."""

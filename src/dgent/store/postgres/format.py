@@ -312,7 +312,7 @@ END $$;
 _HAS_PUT = "to_regproc($1) IS NOT NULL"
 
 
-def checked_name(name: object) -> str:
+def check_universe_name(name: object) -> str:
     """Return the name of a universe: a Postgres schema, so it must be short and plain."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise InputError(
@@ -332,7 +332,7 @@ def channel(name: str) -> str:
 
 def script(name: str) -> str:
     """Return the SQL that makes an empty universe; the name is checked, so it cannot inject SQL."""
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     return (TABLES + STANDING).format(u=quoted) + functions(quoted)
 
 
@@ -348,7 +348,7 @@ async def prepare(connection: Any, name: str) -> bytes:
 
     Many processes may come at once: they queue at an advisory lock, and only the first finds work.
     """
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     encoding, now_us = await connection.fetchrow(
         "SELECT current_setting('server_encoding'), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     )
@@ -381,7 +381,7 @@ async def prepare(connection: Any, name: str) -> bytes:
 
 async def _add_put(connection: Any, name: str) -> None:
     """Create `dgent_put` in a universe that was made before there was one, if this role may."""
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError):
         async with connection.transaction():
             await queue_up(connection, name)
@@ -400,7 +400,7 @@ async def read_number(connection: Any, name: str) -> int | None:
     )
     if there == 0:
         return None
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     found = None
     if there == 2:
         found = await connection.fetchval(f"SELECT number FROM {quoted}.meta WHERE name = 'format'")
@@ -424,7 +424,7 @@ async def queue_up(connection: Any, name: str) -> None:
 
 
 async def _create(connection: Any, name: str) -> None:
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     exists = await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", name)
     if not exists:
         await connection.execute(f"CREATE SCHEMA {quoted}")
@@ -434,7 +434,7 @@ async def _create(connection: Any, name: str) -> None:
 
 async def fill(connection: Any, name: str) -> None:
     """Write the initial rows of an empty universe."""
-    quoted = f'"{checked_name(name)}"'
+    quoted = f'"{check_universe_name(name)}"'
     numbers = {
         "format": FORMAT,
         "created_at": clock.now_us(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ OPS_A_SECOND = 1000  # a large commit gets so much more time
 MAX_BYTES = 1 << 20  # of data that travels together
 
 
-class Job:
+class Job(ABC):
     """A part of a group, those who wait for it, and its deadline."""
 
     __slots__ = ("answer", "end", "extra_s", "guarded", "key", "names", "offered", "records")
@@ -49,9 +50,9 @@ class Job:
         """Return whether statements may run with it."""
         return False
 
+    @abstractmethod
     def settle(self, before: int, ahead: int, at: int | None) -> None:
         """Answer those who wait: seqs after `before` moved by `ahead`, the time is `at`, None if not sent."""
-        raise NotImplementedError
 
     def expire(self, place: str) -> None:
         """Report that the time is up, and whether it may have happened."""

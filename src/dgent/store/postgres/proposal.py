@@ -193,7 +193,7 @@ class Proposal(PostgresKernel):
         return found + [logged for logged in self._pending if logged.seq > since]
 
     def ends_at(self, seq: int) -> bool:
-        """Return whether the log ends there, as far as is known; if not, the server refuses the write."""
+        """Return whether the log ends there, as far as is known; the server refuses a write if not."""
         at_end = super().ends_at(seq)
         self.strict = self.strict or at_end
         return at_end

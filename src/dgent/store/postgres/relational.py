@@ -316,24 +316,24 @@ class PostgresRelational(IRelationalStore):
         connection = self._pool.take_idle()
         if connection is None:
             if not statement.writes:
-                return await self._pool.call(lambda connection: self._explained(work, connection))
+                return await self._pool.call(lambda connection: self._run_explained(work, connection))
             connection = await self._take()
         try:
             answer = await work(connection)
         except asyncpg.PostgresError as error:
             self._give_back(connection, error)
             if errors.is_gone(error) and not statement.writes:
-                return await self._pool.call(lambda connection: self._explained(work, connection))
+                return await self._pool.call(lambda connection: self._run_explained(work, connection))
             raise explain(error, self._address.place) from None
         except BaseException as error:
             self._pool.drop(connection)
             if isinstance(error, errors.FAILURES) and errors.is_gone(error) and not statement.writes:
-                return await self._pool.call(lambda connection: self._explained(work, connection))
+                return await self._pool.call(lambda connection: self._run_explained(work, connection))
             raise self._explain_loss(error) from None
         self._pool.give(connection)
         return answer
 
-    async def _explained(self, work: Callable[[asyncpg.Connection], Awaitable[R]], connection: Any) -> R:
+    async def _run_explained(self, work: Callable[[asyncpg.Connection], Awaitable[R]], connection: Any) -> R:
         try:
             return await work(connection)
         except errors.FAILURES as error:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dgent.search.wanted import Wanted
-from dgent.store.backend import NONE_OWN, SearchPage, View
+from dgent.store.backend import View
 from dgent.store.engine.catalog import IndexName, Position, SchemaState, text_index
 from dgent.store.engine.kernel import IndexScan, Reading, TextDoc
 from dgent.store.engine.row import Row
@@ -29,6 +29,7 @@ from dgent.store.engine.text_cache import PageCache, Version, version_of
 from dgent.store.postgres.bridge import run, wait
 from dgent.store.postgres.read import Catalogs, Fetch, PostgresReading
 from dgent.store.postgres.sql import Texts
+from dgent.store.search import NONE_OWN, SearchPage, SearchRequest
 
 Range = tuple[int, bytes, bytes]
 _Pages = list[tuple[bytes, int, bytes]]
@@ -38,7 +39,7 @@ _TRUSTED_S = 10.0  # so long a moment is taken for the present one if its seq is
 
 
 class Moment(NamedTuple):
-    """What the first statement of a search said, but for the pages of words."""
+    """The answer of the first statement of a search, without the pages of words."""
 
     read_s: float
     seq: int
@@ -50,7 +51,7 @@ class Moment(NamedTuple):
 
 
 class RecentSearches:
-    """What searches have read, for the next ones.
+    """The rows that searches have read, for the next ones.
 
     Rows of records that wait for an index, each checked by its rev; the moment of the last search, and
     whether that of the one before was the same.
@@ -87,7 +88,7 @@ class _NotQuick(Exception):
 
 
 class _Outdated(Exception):
-    """What was kept of the last search is of an earlier moment."""
+    """The rows kept of the last search are of an earlier moment."""
 
 
 async def search_quickly(
@@ -96,18 +97,16 @@ async def search_quickly(
     catalogs: Catalogs,
     recent: RecentSearches,
     pages: PageCache,
-    wanted: Wanted,
-    view: View,
-    among: Collection[str] | None,
-    search: Callable[[Reading], SearchPage],
+    request: SearchRequest,
+    search: Callable[[Reading, SearchRequest], SearchPage],
 ) -> SearchPage | None:
     """Return what a search finds, in one or two round trips; None if it takes a transaction."""
 
     def try_once() -> SearchPage | None:
         reading = SearchReading(fetch, texts, catalogs, recent, pages)
-        if not reading.load(wanted, view, among):
+        if not reading.load(request.wanted, request.view, request.schemas):
             return None
-        page = search(reading)
+        page = search(reading, request)
         reading.check()
         return msgspec.structs.replace(page, seq=reading.seq)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgent.store.engine.row import Brief, Row, columns_of
 from dgent.store.engine.versions import ANCHOR
-from dgent.store.postgres.format import checked_name
+from dgent.store.postgres.format import check_universe_name
 
 COLUMNS = ", ".join(columns_of(Row))
 _PREFIXED = ", ".join("d." + column for column in columns_of(Row)[:-1])
@@ -19,7 +19,7 @@ class Texts:
 
     def __init__(self, name: str, patience_s: float = 10.0) -> None:
         self.universe = name
-        u = self.u = f'"{checked_name(name)}"'
+        u = self.u = f'"{check_universe_name(name)}"'
         self.clock = f"SELECT seq, at, dk, catalog, lag FROM {u}.clock"
         # A silent holder of the clock loses it after a while, also behind a pooler.
         self.patience = f"SET LOCAL idle_in_transaction_session_timeout = {int(patience_s * 1000)}"

@@ -102,7 +102,7 @@ class PostgresTelemetry(SQLTelemetry):
                 await connection.execute(
                     "SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, self.address.universe
                 )
-                return _changed(await connection.execute(self._insert, *columns))
+                return _count_changed(await connection.execute(self._insert, *columns))
 
         added = await self._call(insert)
         self._prune_later()
@@ -162,7 +162,7 @@ class PostgresTelemetry(SQLTelemetry):
 
     async def _drop(self, sql: str, end: int) -> int:
         dropped = 0
-        while some := _changed(await self._call(lambda connection: connection.execute(sql, end))):
+        while some := _count_changed(await self._call(lambda connection: connection.execute(sql, end))):
             dropped += some
         return dropped
 
@@ -182,7 +182,7 @@ class PostgresTelemetry(SQLTelemetry):
         erased = 0
         sql = f"DELETE FROM {self.sql.table} WHERE n IN ({self.sql.find('datum')})"
         for wanted in [check_id(id, "datum_ids") for id in datum_ids]:
-            erased += _changed(await self._call(methodcaller("execute", sql, wanted)))
+            erased += _count_changed(await self._call(methodcaller("execute", sql, wanted)))
         if erased:
             await self._call(lambda connection: connection.execute(f"VACUUM {self.sql.table}"))
         return erased
@@ -234,6 +234,6 @@ class PostgresTelemetry(SQLTelemetry):
         await pool.close()
 
 
-def _changed(status: str) -> int:
+def _count_changed(status: str) -> int:
     """Return the number of rows in the server's answer, such as `INSERT 0 5` or `DELETE 5`."""
     return int(status.rpartition(" ")[2])

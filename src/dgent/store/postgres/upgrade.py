@@ -63,7 +63,7 @@ async def _plan(connection: Any, address: Address) -> Upgrade:
 async def _advance(connection: Any, address: Address) -> bool:
     """Do the next step, unless another process did it; return whether there are more."""
     name, place = address.universe, f"the universe {address.universe!r}"
-    u = f'"{storage.checked_name(name)}"'
+    u = f'"{storage.check_universe_name(name)}"'
     async with connection.transaction():
         if await connection.fetchval("SELECT current_setting('transaction_read_only')::bool"):
             number = await storage.read_number(connection, name) or 0

@@ -73,7 +73,7 @@ def address_of(url: str, token: str | None = None) -> Address:
         host,
         port,
         f"/{name}" if name else "",
-        _checked_token(token),
+        _check_token(token),
         _number(asked.get("timeout", TIMEOUT_S), "timeout", 1, 3600),
         int(_number(asked.get("pool", POOL), "pool", 1, 1000)),
         asked.get("ca"),
@@ -92,7 +92,7 @@ def _settings(query: str) -> dict[str, Any]:
     return found
 
 
-def _checked_token(token: str | None) -> str:
+def _check_token(token: str | None) -> str:
     if token is None:
         return ""
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,9 +27,7 @@ from dgent.errors import (
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
-from dgent.search.wanted import Wanted
 from dgent.store.backend import (
-    NONE_OWN,
     STORED,
     BackendStats,
     Change,
@@ -38,31 +36,25 @@ from dgent.store.backend import (
     Compacted,
     Declaration,
     Declared,
-    EmbeddedSchema,
     Forgotten,
-    GivenVector,
     Guard,
     Keep,
-    OwnVersions,
     Page,
     Rank,
     Reverted,
-    SearchPage,
-    VectorPage,
     Version,
     View,
-    WaitingVector,
 )
 from dgent.store.engine.check import (
     check_as_of,
     check_commit,
+    check_declaration,
     check_guard_since,
     check_ids,
     check_keep,
     check_limit,
     check_moment,
     check_seq,
-    checked_declaration,
 )
 from dgent.store.remote import calls, errors, wire
 from dgent.store.remote.address import Address
@@ -70,6 +62,14 @@ from dgent.store.remote.connection import Answer, Pool
 from dgent.store.remote.errors import CannotSee
 from dgent.store.remote.match import MOST_HERE, cut_page, is_cursor_here, match, widen
 from dgent.store.remote.view import pack_search_view, pack_versions, pack_view
+from dgent.store.search import (
+    EmbeddedSchema,
+    GivenVector,
+    SearchPage,
+    SearchRequest,
+    VectorPage,
+    WaitingVector,
+)
 
 if TYPE_CHECKING:
     from dgent.store.remote.blob import RemoteBlobs
@@ -294,7 +294,7 @@ class RemoteBackend:
 
     async def declare(self, declaration: Declaration) -> Declared:
         """Make a schema known to the store, if the agent may write there more than new records."""
-        checked = checked_declaration(declaration)
+        checked = check_declaration(declaration)
         if self._pool is not None and self._trust == "conversant":
             return Declared(False)
         found: Declared = await self._ask("declare", calls.DeclareAsk(checked))
@@ -394,27 +394,18 @@ class RemoteBackend:
             return len(await self._match_here(query, view, as_of))
         return found
 
-    async def search(
-        self,
-        wanted: Wanted,
-        query: Query,
-        view: View,
-        limit: int,
-        as_of: int | None = None,
-        own: OwnVersions = NONE_OWN,
-        among: Collection[str] | None = None,
-    ) -> SearchPage:
+    async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first; the server's texts count."""
-        check_as_of(as_of)
-        if own:
+        check_as_of(request.as_of)
+        if request.own:
             self._lack("a search of texts that are not stored")
         ask = calls.SearchAsk(
-            **calls.pack_wanted(wanted),
-            query=wire.pack_query(query),
-            limit=limit,
-            view=pack_search_view(view, query),
-            as_of=as_of,
-            among=None if among is None else list(among),
+            **calls.pack_wanted(request.wanted),
+            query=wire.pack_query(request.query),
+            limit=request.limit,
+            view=pack_search_view(request.view, request.query),
+            as_of=request.as_of,
+            among=None if request.among is None else list(request.among),
         )
         found: SearchPage = await self._ask("search", ask)
         # What is behind is indexed there, and nothing is left to do here.

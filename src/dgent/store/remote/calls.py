@@ -16,10 +16,8 @@ from dgent.store.backend import (
     Declaration,
     Declared,
     Forgotten,
-    LazyTexts,
     Rank,
     Reverted,
-    SearchPage,
     Version,
 )
 from dgent.store.remote.wire import (
@@ -34,6 +32,7 @@ from dgent.store.remote.wire import (
     pack_datum,
     unpack_datum,
 )
+from dgent.store.search import LazyTexts, SearchPage
 
 FORMAT = 1
 KIND = "application/vnd.dgent.store+msgpack"

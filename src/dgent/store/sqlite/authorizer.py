@@ -1,4 +1,4 @@
-"""What SQL of callers may do in a store's file: anything with their own tables, nothing with dgent's.
+"""The limits of callers' SQL in a store's file: anything with their own tables, nothing with dgent's.
 
 SQLite asks the authorizer about every table, column and action when it prepares a statement, including
 those of triggers, views, foreign keys and virtual tables. So no spelling of a statement gets around it.

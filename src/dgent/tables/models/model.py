@@ -1,4 +1,4 @@
-"""What the models share: their base, the types of their columns, and two mixins.
+"""Shared parts of the models: their base, the types of their columns, and two mixins.
 
 Each column that is not given has a default in the program and in the database, so that a row can also be
 inserted with plain SQL, and a later revision can add a column to a table that has rows.

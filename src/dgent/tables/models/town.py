@@ -67,7 +67,7 @@ class ConversationTurn(TimestampMixin, CausalMixin, Base):
 
 
 class CitizenRelationship(TimestampMixin, Base):
-    """How one citizen relates to another."""
+    """The relation of one citizen to another."""
 
     __tablename__ = "town_citizen_relationships"
     __table_args__ = (UniqueConstraint("citizen_a_id", "citizen_b_id", "relationship_type"),)

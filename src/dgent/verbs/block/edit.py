@@ -52,7 +52,7 @@ async def _find_part(context: Context, ask: EditInput) -> tuple[Block, Block | S
     return block, block if ask.section is None else block.section(ask.section)
 
 
-async def _edited_of(block: Block, made: Version | None = None, node: str | None = None) -> EditResult:
+async def _describe_edit(block: Block, made: Version | None = None, node: str | None = None) -> EditResult:
     """Return the answer to an edit: the newest version of the block, which is the one it made if given."""
     newest = made if made is not None and made.number == block.version else (await block.history(1))[0]
     return EditResult(block.owner, block.label, block.limit, version_of(newest), node)
@@ -93,7 +93,7 @@ async def append(context: Context, ask: Append) -> EditResult:
     if part.document_kind == "text":
         said = await part.text() if ask.line else ""
         made = await part.append("\n" + added if said and not said.endswith("\n") else added, **ask.options())
-        return await _edited_of(block, made)
+        return await _describe_edit(block, made)
     added = parse.value(ask.text) if ask.text else _read_item(part, added)
     if part.document_kind != "log":
         made = await part.append(added, **ask.options())
@@ -101,7 +101,7 @@ async def append(context: Context, ask: Append) -> EditResult:
         made = await part.log(added, message=ask.message)
     else:
         raise InputError("an entry is added whatever the version is", hint="leave out expect")
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 def _read_item(part: Block | Section, value: Any) -> Any:
@@ -244,7 +244,7 @@ async def set_field(context: Context, ask: SetField) -> EditResult:
     if part.document_kind == "map" and part.shape.field(ask.field).type not in ("text", "any", "timestamp"):
         value = read_json(value)
     made = await part.set_field(ask.field, value, **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 @verb("block.clear-field", effect="write", errors=ERRORS)
@@ -252,7 +252,7 @@ async def clear_field(context: Context, ask: ClearField) -> EditResult:
     """Give a field of a map its default again."""
     block, part = await _find_part(context, ask)
     made = await part.clear_field(ask.field, **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 @verb("block.append-to-field", effect="append", errors=ERRORS)
@@ -260,7 +260,7 @@ async def append_to_field(context: Context, ask: SetField) -> EditResult:
     """Add an item to the end of a field that is a list."""
     block, part = await _find_part(context, ask)
     made = await part.append_to_field(ask.field, ask.value, **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class RemoveFromField(ClearField, kw_only=True):
@@ -274,7 +274,7 @@ async def remove_from_field(context: Context, ask: RemoveFromField) -> EditResul
     """Remove an item of a field that is a list."""
     block, part = await _find_part(context, ask)
     made = await part.remove_from_field(ask.field, _index_of(ask.place), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class IncrementBlock(EditInput, kw_only=True):
@@ -296,7 +296,7 @@ async def increment(context: Context, ask: IncrementBlock) -> EditResult:
     alone = part.document_kind == "counter" and ask.field is not None and _NUMBER.fullmatch(ask.field)
     given: str | int | None = int(ask.field) if alone and ask.field else ask.field
     made = await part.increment(given, ask.amount, **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class InsertItem(EditInput, kw_only=True):
@@ -311,7 +311,7 @@ async def insert_item(context: Context, ask: InsertItem) -> EditResult:
     """Put an item into a list."""
     block, part = await _find_part(context, ask)
     made = await part.insert_item(_read_item(part, ask.value), _optional_index(ask.place), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class DeleteItem(EditInput, kw_only=True):
@@ -331,7 +331,7 @@ async def set_item(context: Context, ask: SetItem) -> EditResult:
     """Change an item of a list."""
     block, part = await _find_part(context, ask)
     made = await part.set_item(_index_of(ask.place), _read_item(part, ask.value), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class MoveItem(DeleteItem, kw_only=True):
@@ -345,7 +345,7 @@ async def move_item(context: Context, ask: MoveItem) -> EditResult:
     """Move an item of a list to another place."""
     block, part = await _find_part(context, ask)
     made = await part.move_item(_index_of(ask.place), _index_of(ask.to), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 @verb("block.delete-item", effect="write", errors=ERRORS)
@@ -353,7 +353,7 @@ async def delete_item(context: Context, ask: DeleteItem) -> EditResult:
     """Remove an item of a list."""
     block, part = await _find_part(context, ask)
     made = await part.delete_item(_index_of(ask.place), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class AddNode(EditInput, kw_only=True):
@@ -369,7 +369,7 @@ async def add_node(context: Context, ask: AddNode) -> EditResult:
     """Put a node into a tree; the answer has its id."""
     block, part = await _find_part(context, ask)
     node = await part.add_node(read_json(ask.value), ask.parent, _optional_index(ask.place), **ask.options())
-    return await _edited_of(block, node=node)
+    return await _describe_edit(block, node=node)
 
 
 class DeleteNode(EditInput, kw_only=True):
@@ -389,7 +389,7 @@ async def set_node(context: Context, ask: SetNode) -> EditResult:
     """Change a node of a tree."""
     block, part = await _find_part(context, ask)
     made = await part.set_node(ask.node, read_json(ask.value), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 class MoveNode(DeleteNode, kw_only=True):
@@ -404,7 +404,7 @@ async def move_node(context: Context, ask: MoveNode) -> EditResult:
     """Move a node of a tree below another one."""
     block, part = await _find_part(context, ask)
     made = await part.move_node(ask.node, ask.parent, _optional_index(ask.place), **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 @verb("block.delete-node", effect="write", errors=ERRORS)
@@ -412,7 +412,7 @@ async def delete_node(context: Context, ask: DeleteNode) -> EditResult:
     """Remove a node of a tree."""
     block, part = await _find_part(context, ask)
     made = await part.delete_node(ask.node, **ask.options())
-    return await _edited_of(block, made)
+    return await _describe_edit(block, made)
 
 
 def _index_of(place: int) -> int:

@@ -334,7 +334,7 @@ def crumb_of(found: crumb.Crumb) -> Crumb:
     return Crumb(**crumb_fields(found))
 
 
-def queued_of(found: Judged) -> Queued:
+def describe_queued(found: Judged) -> Queued:
     """Return a crumb with the reasons why it can or cannot be taken."""
     fields = crumb_fields(found.crumb) | {"lease_until": found.lease_until or found.crumb.lease_until}
     return Queued(**fields, ready=found.ready, reasons=list(found.reasons), waits_for=list(found.waits_for))

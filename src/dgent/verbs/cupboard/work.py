@@ -26,8 +26,8 @@ from dgent.verbs.cupboard.answer import (
     Queued,
     crumb_fields,
     crumb_of,
+    describe_queued,
     neighbour_of,
-    queued_of,
 )
 from dgent.verbs.cupboard.crumb import FindCrumbs, OneCrumb, filters_of
 from dgent.verbs.registry import Ask, AsOf, Items, NoInput, PastAsk, argument, option, verb
@@ -58,7 +58,7 @@ async def ready(context: Context, ask: Ready) -> Queue:
         raise InputError("limit must be at least 1", field="limit")
     filters = await filters_of(cupboard, ask)
     if ask.explain:
-        items = [queued_of(each) for each in await cupboard.explain_ready(ask.limit, **filters)]
+        items = [describe_queued(each) for each in await cupboard.explain_ready(ask.limit, **filters)]
     else:
         items = [Queued(**crumb_fields(each)) for each in await cupboard.ready(ask.limit, **filters)]
     return Queue(items, "" if items or filters else await _why_none(cupboard))
@@ -113,7 +113,7 @@ class Blocked(PastAsk):
 async def blocked(context: Context, ask: Blocked) -> Queue:
     """List the unfinished crumbs that wait for others, with what they wait for."""
     cupboard = await input.cupboard_of(context, ask.as_of)
-    items = [queued_of(each) for each in await cupboard.blocked(ask.limit)]
+    items = [describe_queued(each) for each in await cupboard.blocked(ask.limit)]
     return Queue(items, "" if items else "nothing waits for anything")
 
 
@@ -121,7 +121,7 @@ async def blocked(context: Context, ask: Blocked) -> Queue:
 async def explain(context: Context, ask: OneCrumb) -> Queue:
     """Say why a crumb can be taken now, or cannot."""
     cupboard = await input.cupboard_of(context)
-    return Queue([queued_of(await cupboard.explain(await input.id_of(cupboard, "crumbs", ask.id)))])
+    return Queue([describe_queued(await cupboard.explain(await input.id_of(cupboard, "crumbs", ask.id)))])
 
 
 class Take(FindCrumbs):

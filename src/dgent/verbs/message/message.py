@@ -148,7 +148,7 @@ async def edit(context: Context, ask: EditMessage) -> Message:
 
 
 class MessagesRemoved(msgspec.Struct, frozen=True):
-    """How many messages a call removed or changed."""
+    """The number of messages that a call removed or changed."""
 
     messages: int
 
@@ -286,7 +286,7 @@ async def restore(context: Context, ask: RestoreMessages) -> Items[Summary]:
 
 
 class ExportedMessages(msgspec.Struct, frozen=True):
-    """How many lines an export wrote, and where."""
+    """The number of lines that an export wrote, and the file."""
 
     lines: int
     to: str
