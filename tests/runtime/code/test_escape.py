@@ -124,14 +124,17 @@ async def test_files_that_are_no_texts_are_refused(tools: Toolset, root: Path) -
 
 
 async def test_odd_names_are_names(tools: Toolset, root: Path) -> None:
-    for path in ("-rf", "a b;c.txt", "ü/ñ.txt", "~", "$HOME", "a\\b", "…", "x" * 255):
+    for path in ("-rf", "a b;c.txt", "ü/ñ.txt", "~", "$HOME", "a\\b", "…", "x" * 255, "🜁" * 63):
         answer = await tools.call("write", {"path": path, "text": f"{path}\n"})
         assert answer["ok"], answer
         assert path in (await tools.call("read", {"path": path}))["data"]["text"]
     assert not (await tools.call("write", {"path": "y" * 256, "text": ""}))["ok"]
     os.mkdir(os.fsencode(root) + b"/\xff")
     (root / "\udcff" / "f").write_text("one")
-    assert (await tools.call("glob", {"pattern": "*"}))["ok"]
+    (root / "two\nlines").write_text("one")
+    found = await tools.call("glob", {"pattern": "*"})
+    assert "notes.txt" in found["data"]["files"]
+    assert not [name for name in found["data"]["files"] if "\n" in name or "\udcff" in name]
 
 
 async def test_a_file_that_others_changed_is_left_alone(context: CodeContext, root: Path) -> None:
@@ -155,3 +158,15 @@ async def test_hard_links_and_modes_are_kept_apart(tools: Toolset, root: Path) -
     assert (root.parent / "secret.txt").read_text() == "secret"
     assert (await tools.call("edit", {"path": "run.sh", "old": "1", "new": "2"}))["ok"]
     assert (root / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_a_disk_without_links_gets_new_files_too(
+    tools: Toolset, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert (await tools.call("write", {"path": "new.txt", "text": "new"}))["ok"]
+    assert (root / "new.txt").read_text() == "new"
+    assert sorted(each.name for each in root.iterdir()) == ["new.txt", "notes.txt", "src"]

@@ -87,8 +87,8 @@ class Workspace:
         """
         if not isinstance(path, str) or len(path) > MAX_NAME:
             raise InputError(f"a path is a text of at most {MAX_NAME} characters", field="path")
-        readable = path.encode("utf-8", "backslashreplace").decode()
-        if readable != path or any(ord(sign) < 32 or ord(sign) == 127 for sign in path):
+        if not _is_plain(path):
+            readable = path.encode("utf-8", "backslashreplace").decode()
             raise InputError(
                 f"the path {readable!r} has characters that are not allowed", hint="no control characters"
             )
@@ -181,6 +181,8 @@ class Workspace:
                     (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
                 )
         for name, is_folder, is_file in sorted(entries):
+            if not _is_plain(name):
+                continue  # no tool takes such a name
             path = f"{below}/{name}" if below else name
             if name in SKIPPED or (not ignored and rules.covers(path, is_folder)):
                 continue
@@ -223,7 +225,7 @@ class Workspace:
         assert state.text is not None
         self.check_text(name, state.text)
         folder, _, last = name.rpartition("/")
-        part = f".{last[:100]}.{secrets.token_hex(6)}.part"
+        part = f".{last[:40]}.{secrets.token_hex(6)}.part"
         part = f"{folder}/{part}" if folder else part
         with _explain(name):
             with self._inside.at(part, make=True) as (at, temporary):
@@ -266,10 +268,14 @@ class Workspace:
         with self._inside.at(name) as (at, last):
             temporary = part.rpartition("/")[2] if at is not None else part
             try:
-                os.link(temporary, last, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+                try:
+                    os.link(temporary, last, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+                    os.unlink(temporary, dir_fd=at)
+                except PermissionError:  # no links on this disk: take the name first, then replace it
+                    os.close(os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=at))
+                    os.replace(temporary, last, src_dir_fd=at, dst_dir_fd=at)
             except FileExistsError:
                 raise Conflict(f"{name!r} was made meanwhile by others", hint="read it first") from None
-            os.unlink(temporary, dir_fd=at)
 
     # -- the workspace itself ---------------------------------------------------------------
 
@@ -301,6 +307,12 @@ def decode(content: bytes, name: str) -> str:
             f"{name!r} is a binary file, or not UTF-8", hint="run a command that knows its format"
         )
     return text
+
+
+def _is_plain(name: str) -> bool:
+    """Check that a name is valid Unicode without control characters."""
+    control = any(ord(sign) < 32 or ord(sign) == 127 for sign in name)
+    return not control and name.encode("utf-8", "backslashreplace").decode() == name
 
 
 def _check_file(handle: int, name: str) -> int:
