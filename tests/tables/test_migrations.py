@@ -173,18 +173,26 @@ asyncio.run(main())
 """
 
 
-def test_processes_that_run_at_once_make_the_tables_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RUN, f"sqlite:///{tmp_path / 'store.db'}"]
-    running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    for each in running:
-        assert each.stdout is not None and each.stdout.readline() == "ready\n"
-    for each in running:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    assert [each.communicate(timeout=60)[0] for each in running] == ["004\n"] * 3
+async def test_processes_that_run_at_once_make_the_tables_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    command = [sys.executable, "-c", RUN, url]
+    async with dgent.open(url) as u, await connect(u) as place, place.engine.connect() as writer:
+        await u.seq()
+        running = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        for each in running:
+            assert each.stdout is not None and each.stdout.readline() == "ready\n"
+        await writer.execute(sa.text("CREATE TABLE held (a INTEGER)"))  # so that both have to wait
+        for each in running:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        await asyncio.sleep(0.5)
+        await writer.rollback()
+        done = [await asyncio.to_thread(each.communicate, timeout=60) for each in running]
+    assert [out for out, _ in done] == ["004\n"] * 2
 
 
 async def test_an_empty_target_is_refused(sqlite) -> None:
