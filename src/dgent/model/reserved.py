@@ -35,7 +35,7 @@ MODULES = {
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
 _OWN = (
-    *("conflict", "copy", "fork", "fork.base", "fork.pulled"),
+    *("conflict", "consent", "copy", "fork", "fork.base", "fork.pulled", "grant"),
     *("outbox", "outbox.home", "outbox.part", "token"),
 )
 
@@ -67,7 +67,7 @@ PRIVATE: dict[str, frozenset[str]] = {
 """The schemas that nobody below a partner reads, unless their room says who may."""
 
 
-UNSHARED = frozenset(("blob.orphan", "block.text", "dgent.token"))
+UNSHARED = frozenset(("blob.orphan", "block.text", "dgent.consent", "dgent.grant", "dgent.token"))
 """The schemas of records that stay in their store: nobody copies, exports or merges them.
 
 They follow from others, or give access to this very store.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dgent import clock
 from dgent.blocks import errors
@@ -83,6 +83,7 @@ class ContextRequest:
     since: int | datetime | None
     mark: bool
     tokens: Tokens
+    until: int | None = None  # activity up to this commit
 
     def __post_init__(self) -> None:
         if self.budget is not None and (type(self.budget) is not int or self.budget < 0):
@@ -108,31 +109,54 @@ class ContextRequest:
         return [*found, {"kind": "working", "label": {"$in": labels}}] if labels else found
 
 
+class Gathered(NamedTuple):
+    """The parts of a prompt with their groups, before they are fitted; `versions` are by name."""
+
+    parts: tuple[tuple[int, PromptPart], ...]
+    versions: Mapping[str, tuple[str, int]]
+    others: tuple[str, ...]
+
+    def find_seen(self, shown: Iterable[str]) -> dict[str, int]:
+        """Return the versions of the blocks among some names, by id, for `notices.record_seen`."""
+        return dict(self.versions[name] for name in shown if name in self.versions)
+
+
 async def build_context(library: Library, wanted: ContextRequest) -> Context:
     """Build the memory part of a prompt for an agent."""
+    found = await gather_parts(library, wanted)
+    made = fit([part for _, part in found.parts], wanted.budget, wanted.tokens)
+    if wanted.mark:
+        await notices.record_seen(library, found.find_seen(made.shown))
+    return replace(made, others=found.others)
+
+
+async def gather_parts(library: Library, wanted: ContextRequest) -> Gathered:
+    """Read the blocks of a prompt, what others changed in them, and activity, in the order of the prompt."""
     visible, hidden = await library._find_for_context(wanted.filters(), _HIDDEN, NAMED + 1)
     shown = _select_shown(library.agent, visible, wanted)
     rendered = library._rendered
     bulk.forget_others(rendered, [each.header.id for each in visible])
     await bulk.render_blocks(library._universe, [each.header for _, each in shown], rendered)
-    parts = [_part(library.agent, group, each, rendered[each.header.id], wanted) for group, each in shown]
+    parts = [
+        (group, _part(library.agent, group, each, rendered[each.header.id], wanted)) for group, each in shown
+    ]
     if wanted.changes and library._universe.past is None:  # what was seen when is not kept
-        parts += await _changes(library, [each for _, each in shown if each.header.value.document != "log"])
+        others = [each for _, each in shown if each.header.value.document != "log"]
+        parts += [(CHANGES, part) for part in await _changes(library, others)]
     if wanted.since is not None:
-        parts += await _activity(library, wanted.since)
+        parts += [(ACTIVITY, part) for part in await _activity(library, wanted)]
     in_context = {each.header.id for _, each in shown}
     hidden = [each for each in hidden if each.header.id not in in_context]
-    parts += _others(library.agent, hidden)
+    parts += [(OTHERS, part) for part in _others(library.agent, hidden)]
     if (offline := library._universe.degraded) is not None:
         said = f"the store is offline, so this may be incomplete or outdated: {offline.reason}"
-        parts.append(PromptPart("away", "memory:notice", (), said, (-(2**53), 0), whole=True))
-    made = fit(parts, wanted.budget, wanted.tokens)
-    made = replace(made, others=tuple(_name(library.agent, each.header.value) for each in hidden))
-    if wanted.mark:
-        whole = frozenset(made.shown)
-        seen = [each.header for _, each in shown if _name(library.agent, each.header.value) in whole]
-        await notices.record_seen(library, {header.id: rendered[header.id].version for header in seen})
-    return made
+        parts.append((CHANGES, PromptPart("away", "memory:notice", (), said, (-(2**53), 0), whole=True)))
+    versions = {
+        _name(library.agent, each.header.value): (each.header.id, rendered[each.header.id].version)
+        for _, each in shown
+    }
+    names = tuple(_name(library.agent, each.header.value) for each in hidden)
+    return Gathered(tuple(parts), versions, names)
 
 
 def _select_shown(
@@ -244,9 +268,10 @@ def _describe_notice(name: str, found: Notice) -> str:
     return f"{head}\n{text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + '…'}"
 
 
-async def _activity(library: Library, since: int | datetime) -> list[PromptPart]:
+async def _activity(library: Library, wanted: ContextRequest) -> list[PromptPart]:
     """Return the activity since a commit or a time, newest first, as a part of the prompt."""
-    found = await library.activity(since, limit=ACTIVITIES)
+    found = await library.activity(wanted.since, limit=ACTIVITIES)
+    found = [each for each in found if wanted.until is None or each.seq <= wanted.until]
     if not found:
         return []
     lines = []

@@ -1,0 +1,1 @@
+"""The context of an agent for one call of a model: its parts, their budgets, and what did not fit."""
