@@ -11,7 +11,8 @@ import pytest
 
 import dgent
 from dgent.errors import Conflict, Denied, InputError, NotFound
-from dgent.runtime.tool.consent import ConsentDenied, ConsentExpired, Consents
+from dgent.runtime.errors import ConsentDenied, ConsentExpired
+from dgent.runtime.tool.consent import Consents
 from dgent.universe.gate import Principal
 
 

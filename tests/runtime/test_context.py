@@ -183,7 +183,7 @@ async def test_changes_by_others_are_news_until_the_batch_ended(u: Universe) -> 
     await mine.share("plan", with_agent="other")
     builder = ContextBuilder(u, "scout")
     await builder.mark_seen(await builder.build())
-    shared = await theirs.get("scout/plan")
+    shared = await theirs.get("plan", owner="scout")
     await shared.append("\ntwo")
     context = await builder.build()
     assert "by other" in context["changes"].text and context["changes"].text in context.now

@@ -23,6 +23,7 @@ from dgent.messages.message import check_trust
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.runtime.errors import ConsentDenied, ConsentExpired
 from dgent.runtime.trust import is_at_least
 from dgent.store.backend import Delete, Op, Put
 from dgent.universe.gate import Gate, Trust
@@ -96,18 +97,6 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 CONSENT = Schema("dgent.consent", contract=ConsentRequest, indexes=("place",), history="none", feed=False)
 GRANT = Schema("dgent.grant", contract=Grant, history="none", feed=False)
-
-
-class ConsentDenied(Denied):
-    """The partner did not allow a call."""
-
-    code = "consent_denied"
-
-
-class ConsentExpired(Denied):
-    """Nobody answered in time, or an answer came after the time-out."""
-
-    code = "consent_expired"
 
 
 class Consents:
