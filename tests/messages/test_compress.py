@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dgent.errors import Conflict, InputError, NotFound, UndoConflict
+from dgent.errors import Conflict, InputError, NotFound, TransactionConflict, UndoConflict
 from dgent.messages import Entry, Importance, Messages, RecursiveSummary, TimeDecay, Truncate
 
 
@@ -165,3 +165,16 @@ async def test_undo_of_an_archive_keeps_the_chain_whole(messages: Messages) -> N
     await messages.compress(Truncate(keep=2))
     with pytest.raises(Conflict):
         await messages.restore("nonsense")
+
+
+async def test_a_batch_of_a_longer_transaction_is_not_archived_unseen(messages: Messages) -> None:
+    u = messages.universe
+    with pytest.raises(TransactionConflict):
+        async with u.transaction() as tx:
+            await messages.add("user", "slow", tx=tx)
+            for number in range(4):
+                await messages.add("user", f"message {number}")
+            assert (await messages.compress({"strategy": "truncate", "keep": 1})).batches
+    async with u.transaction() as tx:
+        await messages.add("user", "slow", tx=tx)
+    assert "slow" in [each.text for each in (await messages.history()).messages]

@@ -107,6 +107,9 @@ class Log:
         if key is not None:
             raise InputError("a message added in a transaction cannot have a key", hint="leave key out")
         tx._enter_room(ROOM)
+        if any(isinstance(op, Put) and op.datum.schema == BATCH.name and op.expect == 0 for op in ops):
+            # An archive made before the commit would cover the new batch unseen: that is a conflict now.
+            await tx.recall(self._head_query())
         for op in ops:
             if isinstance(op, Put):
                 await tx.put(op.datum, expect=op.expect)
@@ -207,10 +210,12 @@ class Log:
 
     async def find_head(self, as_of: AsOf = None) -> Crystal[SummaryRecord] | None:
         """Return the newest archive; None when nothing is archived."""
-        where = {"chain": self.range_of()}
-        query = Query(schema=SUMMARY.name, where=where, order_by="chain", limit=1)
-        found = await self.universe.recall(query, as_of=as_of)
+        found = await self.universe.recall(self._head_query(), as_of=as_of)
         return found[0] if found else None
+
+    def _head_query(self) -> Query:
+        where = {"chain": self.range_of()}
+        return Query(schema=SUMMARY.name, where=where, order_by="chain", limit=1)
 
 
 def is_archived(head: Crystal[SummaryRecord] | None, place: str, batch: str) -> bool:
