@@ -90,7 +90,7 @@ async def _pages(plan: Plan, room: Messages) -> list[Growth]:
     adds: dict[str, float] = {}
     have = 0
     for size in plan.sizes:
-        await _fill(room, have, size)
+        await fill(room, have, size)
         have, name = size, size_text(size)
         for _ in range(3):  # what was added is moved into the indexes by now
             await room.page(_PAGE)
@@ -115,7 +115,7 @@ async def _pages(plan: Plan, room: Messages) -> list[Growth]:
     ]
 
 
-async def _fill(room: Messages, first: int, last: int) -> None:
+async def fill(room: Messages, first: int, last: int) -> None:
     """Add batches of ten messages, a hundred in a commit."""
     log, ops, order = room._log, list[Op](), await room._log.universe.seq()
     for start in range(first, last, 10):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import dgent
-from bench.measure import Block, Row, Stopwatch, Took, cpu_of, interleave, say, within
+from bench.context import contexts
+from bench.measure import Block, Growth, Row, Stopwatch, Took, cpu_of, interleave, say, within
 from bench.plan import Plan
 from bench.stores import Stores
 from dgent.messages.part import Part
@@ -25,8 +26,8 @@ _HISTORY = tuple(
 _CALL = ModelCall(system=(SystemPart("You are scout. " * 200),), messages=_HISTORY)
 
 
-async def runtime(plan: Plan, stores: Stores) -> list[Row]:
-    """Measure calls to a scripted model, with 200 messages of history."""
+async def runtime(plan: Plan, stores: Stores) -> list[Row | Growth]:
+    """Measure calls to a scripted model, with 200 messages of history, and contexts."""
     say("  models and events")
     async with dgent.open(f"sqlite:///{stores.path('runtime')}", durability="relaxed") as u:
         bare = ScriptedModel(["x" * 200], repeat=True)
@@ -49,6 +50,7 @@ async def runtime(plan: Plan, stores: Stores) -> list[Row]:
             _FIRST_MS,
         ),
         within(f"one event to {_TAPS} consumers, processor", times["hub"], [], 0.1),
+        *await contexts(plan),
     ]
 
 

@@ -40,8 +40,8 @@ STEP_S = 10.0  # a wait looks again after so long: an end of time is no commit
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the partner: may this agent call this tool, with these details?
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the partner, may this agent call this tool with these details, and its answer.
 
     `scope` is what a wider consent would cover, empty where only this tool can be allowed. `trust` is that of
     the call. `place` orders open requests and is None once it has an answer.
@@ -95,7 +95,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
-CONSENT = Schema("dgent.consent", contract=ConsentRequest, indexes=("place",), history="none", feed=False)
+CONSENT = Schema("dgent.consent", contract=Consent, indexes=("place",), history="none", feed=False)
 GRANT = Schema("dgent.grant", contract=Grant, history="none", feed=False)
 
 
@@ -125,7 +125,7 @@ class Consents:
         details: Any = None,
         trust: str = "partner",
         wait_s: float = WAIT_S,
-    ) -> ConsentRequest | Grant:
+    ) -> Consent | Grant:
         """Return the grant or the answer that allows a call, and wait for it if nobody has asked yet.
 
         Raises ConsentDenied, or ConsentExpired when nobody answers within `wait_s` seconds.
@@ -160,14 +160,14 @@ class Consents:
         details: Any = None,
         trust: str = "partner",
         wait_s: float = WAIT_S,
-    ) -> ConsentRequest:
+    ) -> Consent:
         """Put a request into the queue; the same key again returns the request that is there."""
         ids.check_name(agent, "agent")
         ids.check_name(tool, "tool")
         length = _check_length(wait_s, "wait_s")
         id = _digest(key)
         now, order = clock.now(), await self.universe.seq()
-        made = ConsentRequest(
+        made = Consent(
             agent=agent,
             tool=tool,
             key=key,
@@ -190,7 +190,7 @@ class Consents:
             return _same(found[0], made)
         return made
 
-    async def wait(self, id: str) -> ConsentRequest:
+    async def wait(self, id: str) -> Consent:
         """Wait until a request is answered; raises ConsentDenied, or ConsentExpired at its time-out."""
         universe = self.universe
         while True:
@@ -216,7 +216,7 @@ class Consents:
             await universe.backend.wait(seq, min(left, STEP_S))
             await asyncio.sleep(0)
 
-    async def _expire(self, request: ConsentRequest, rev: int) -> bool:
+    async def _expire(self, request: Consent, rev: int) -> bool:
         """Take a request out of the queue; False when somebody else changed it first."""
         gone = msgspec.structs.replace(request, state="expired", place=None, answered_at=clock.now())
         try:
@@ -227,19 +227,17 @@ class Consents:
 
     # -- answering ----------------------------------------------------------------------------
 
-    async def list_open(self, agent: str | None = None, limit: int = 50) -> list[ConsentRequest]:
+    async def list_open(self, agent: str | None = None, limit: int = 50) -> list[Consent]:
         """Return the requests that wait for an answer, the oldest first."""
         now = clock.now()
         query = Query(
             schema=CONSENT.name, where={"place": {"$gte": ""}}, order_by="place", descending=False, limit=None
         )
-        found = [_read(each, ConsentRequest) for each in await self.universe.query(query, raw=True)]
+        found = [_read(each, Consent) for each in await self.universe.query(query, raw=True)]
         some = [each for each in found if each.is_open(now) and agent in (None, each.agent)]
         return some[:limit]
 
-    async def answer(
-        self, id: str, answer: Answer, *, by: str = "", for_s: float | None = None
-    ) -> ConsentRequest:
+    async def answer(self, id: str, answer: Answer, *, by: str = "", for_s: float | None = None) -> Consent:
         """Answer a request: `deny`, or allow it `once`, for a `duration`, or for its whole `scope`.
 
         `for_s` is how long a duration or a scope lasts. The same answer of the same person again changes
@@ -278,7 +276,7 @@ class Consents:
             return request
         return made
 
-    def _refuse_late(self, request: ConsentRequest, answer: str, by: str) -> None:
+    def _refuse_late(self, request: Consent, answer: str, by: str) -> None:
         """Raise for a request that was answered otherwise, or whose time is over."""
         if request.state in ("granted", "denied"):
             if (request.answer, request.by) != (answer, by):
@@ -334,7 +332,7 @@ class Consents:
             if _read(each, Grant).until <= now:
                 ops.append(Delete(each.id, each.rev))
         for each in await self.universe.query(schema=CONSENT.name, raw=True, limit=None):
-            if _read(each, ConsentRequest).expires_at + timedelta(seconds=KEPT_S) <= now:
+            if _read(each, Consent).expires_at + timedelta(seconds=KEPT_S) <= now:
                 ops.append(Delete(each.id, each.rev))
         if ops:
             await self._commit(ops)
@@ -342,7 +340,7 @@ class Consents:
 
     # -- records ------------------------------------------------------------------------------
 
-    def _put(self, schema: Schema[Any], made: ConsentRequest | Grant, expect: int | None) -> Put:
+    def _put(self, schema: Schema[Any], made: Consent | Grant, expect: int | None) -> Put:
         datum = Datum(
             ids.compose(schema.name, made.id),
             data=msgspec.to_builtins(made),
@@ -356,20 +354,20 @@ class Consents:
         self.universe.register(CONSENT, GRANT)  # not before: reading declares nothing
         await self.universe.commit(ops)
 
-    async def _get(self, key: str) -> tuple[ConsentRequest, int] | None:
+    async def _get(self, key: str) -> tuple[Consent, int] | None:
         return await self._read(_digest(key))
 
-    async def _find(self, id: str) -> tuple[ConsentRequest, int]:
+    async def _find(self, id: str) -> tuple[Consent, int]:
         found = await self._read(id)
         if found is None:
             raise NotFound(f"there is no request {id!r}", hint="list_open() shows those that wait", id=id)
         return found
 
-    async def _read(self, id: str) -> tuple[ConsentRequest, int] | None:
+    async def _read(self, id: str) -> tuple[Consent, int] | None:
         found: Datum | None = await self.universe.get(ids.compose(CONSENT.name, ids.check_id(id)), raw=True)
         if found is None or found.schema != CONSENT.name:
             return None
-        return _read(found, ConsentRequest), found.rev or 0
+        return _read(found, Consent), found.rev or 0
 
 
 def _read(datum: Datum, kind: type[S]) -> S:
@@ -384,7 +382,7 @@ def _grant_key(agent: str, tool: str, operation: str, scope: str) -> str:
     return _digest(agent, tool, operation, scope)
 
 
-def _make_grant(request: ConsentRequest, until: datetime) -> Grant:
+def _make_grant(request: Consent, until: datetime) -> Grant:
     whole = request.answer == "scope"
     tool, operation, scope = ("", "", request.scope) if whole else (request.tool, request.operation, "")
     return Grant(
@@ -400,7 +398,7 @@ def _make_grant(request: ConsentRequest, until: datetime) -> Grant:
     )
 
 
-def _same(found: ConsentRequest, made: ConsentRequest) -> ConsentRequest:
+def _same(found: Consent, made: Consent) -> Consent:
     """Return a stored request; raises Conflict when its key was used for another call."""
     fields = ("agent", "tool", "operation", "scope")
     if any(getattr(found, field) != getattr(made, field) for field in fields):
