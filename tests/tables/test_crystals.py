@@ -144,3 +144,13 @@ async def test_it_needs_a_schema_and_a_universe(house) -> None:
         await crystallize(adapter, Note, u)
     with pytest.raises(NoUniverse):
         await crystallize(adapter, SCHEMA)
+
+
+async def test_a_row_whose_id_no_record_can_have_is_refused_alone(house) -> None:
+    u, place, _ = house
+    async with place.engine.begin() as connection:
+        rows = [{"a": "x" * 3000, "b": 1, "note": "long"}, {"a": "b", "b": 2, "note": "short"}]
+        await connection.execute(sa.insert(PAIRS), rows)
+    done = await crystallize(TableAdapter(PAIRS, place.sessions), dgent.Schema("pairs"), u)
+    assert (done.refused, done.verified) == (1, True)
+    assert await u.exists('pairs:["b",2]')

@@ -128,7 +128,7 @@ def _make(adapter: TableAdapter[Any], schema: Schema[Any], row: Datum) -> Datum:
         schema=schema.name,
         schema_version=schema.version,
         created_at=row.created_at,
-    )
+    ).check()
 
 
 async def _compare(universe: Universe, made: Sequence[Datum]) -> list[tuple[Datum, bool]]:
