@@ -41,6 +41,14 @@ async def deltas(u: dgent.Universe) -> list[dgent.Datum]:
     return sorted(found, key=lambda each: each.seq or 0)
 
 
+async def test_a_search_does_not_show_parts_of_a_state(u) -> None:
+    agent = chat(u)
+    await agent.invoke("a heron")
+    await agent.invoke("a stork")
+    assert await deltas(u)
+    assert {hit.record.schema for hit in await u.search("heron stork")} <= {"flow.state"}
+
+
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-2, 2) | st.text(max_size=3)
 values = st.recursive(
     scalars,

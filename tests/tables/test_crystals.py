@@ -66,6 +66,14 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield u, place, TableAdapter(NOTES, place.sessions)
 
 
+async def test_a_record_of_another_schema_stays(house) -> None:
+    u, _, adapter = house
+    await u.put(dgent.Datum("notes:2", data={"mine": True}))
+    done = await crystallize(adapter, SCHEMA, u)
+    assert done.refused == 1 and list(done.problems) == ["notes:2"] and done.verified
+    assert (await u.get("notes:2", raw=True)).data == {"mine": True}
+
+
 async def test_rows_become_crystals_with_their_times_causes_and_other_columns(house) -> None:
     u, _, adapter = house
     done = await crystallize(adapter, SCHEMA, u)

@@ -55,6 +55,9 @@ ROOTS: dict[str, str] = {**OWNERS, "cupboard": "cupboard"}
 BUILTIN, BUILTIN_OWNER = "01941f29-7c00-7000-8000-", "cupboard"
 """The prefix of ids that are the same in every store, and the room that starts with these records."""
 
+PARTS = frozenset(("flow.delta",))
+"""The schemas of records that are parts of others: a search does not show them by themselves."""
+
 MARKS = frozenset(("cupboard/turn",))
 """The ids of records that a room writes and removes while it works, whatever the request."""
 

@@ -59,7 +59,7 @@ async def crystallize(
     copied = same = 0
     problems: dict[str, str] = {}
     async for batch in _batches(adapter):
-        made = _make_all(adapter, schema, batch, problems)
+        made = await _leave_others(u, _make_all(adapter, schema, batch, problems), problems)
         changed = [datum for datum, is_there in await _compare(u, made) if not is_there]
         if changed:
             await u.put_many(changed)
@@ -70,7 +70,7 @@ async def crystallize(
     rows = found = 0
     verified = True
     async for batch in _batches(adapter):
-        made = _make_all(adapter, schema, batch, {})
+        made = await _leave_others(u, _make_all(adapter, schema, batch, {}), {})
         verified = verified and all(is_there for _, is_there in await _compare(u, made))
         rows, found = rows + len(batch), found + len(made)
     stored = await u.count(Query(schema=schema.name, prefix=f"{adapter.table_name}:", limit=None))
@@ -129,6 +129,18 @@ def _make(adapter: TableAdapter[Any], schema: Schema[Any], row: Datum) -> Datum:
         schema_version=schema.version,
         created_at=row.created_at,
     ).check()
+
+
+async def _leave_others(universe: Universe, made: Sequence[Datum], problems: dict[str, str]) -> list[Datum]:
+    """Return those whose ids are free or of crystals of the schema; a record of another schema stays."""
+    stored = await universe.get_many([datum.id for datum in made], raw=True)
+    kept = []
+    for datum, found in zip(made, stored, strict=True):
+        if found is None or found.schema == datum.schema:
+            kept.append(datum)
+        else:
+            problems[datum.id] = f"{datum.id!r} is a record of {found.schema or 'no schema'}"
+    return kept
 
 
 async def _compare(universe: Universe, made: Sequence[Datum]) -> list[tuple[Datum, bool]]:

@@ -254,7 +254,7 @@ def find_texts(state: SchemaState) -> SchemaState:
     That is another state than the stored one until `fill` stores it, which begins the index.
     """
     known = state.index_version or state.owner or reserved.is_reserved(state.name)
-    if known or _texts(state) == ALL_TEXTS:
+    if known or state.name in reserved.PARTS or _texts(state) == ALL_TEXTS:
         return state
     return msgspec.structs.replace(
         state, **ALL_TEXTS, ready=state.ready - {TEXT}, fill=(T_MIN, 0), stale=state.stale or bool(state.text)
