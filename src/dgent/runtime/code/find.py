@@ -13,6 +13,7 @@ from dgent.runtime.code.context import CodeContext
 from dgent.runtime.code.ignore import MAX_PATTERN, matches
 from dgent.runtime.tool.function import function_tool
 from dgent.runtime.tool.tool import Answer, Call, Tool
+from dgent.system.process import close_pipes
 
 MAX_FOUND = 1_000
 MAX_LINE = 400  # characters of a line that is shown
@@ -166,4 +167,5 @@ async def _search(pattern: str, ignore_case: bool, texts: list[tuple[str, str]],
         if process.returncode is None:
             process.kill()
             await process.wait()
+            close_pipes(process)
     return [json.loads(line) for line in out.splitlines()]

@@ -23,6 +23,7 @@ from dgent.runtime.code.context import CodeContext
 from dgent.runtime.code.workspace import Workspace
 from dgent.runtime.tool.function import function_tool
 from dgent.runtime.tool.tool import Answer, Call, Tool
+from dgent.system.process import close_pipes
 
 MAX_BYTES = 16 * 1024 * 1024  # of one message
 MAX_HEADER = 4_096
@@ -185,6 +186,7 @@ class LanguageServer:
                 await asyncio.gather(self._reading, return_exceptions=True)
             with suppress(TimeoutError):  # one that left the group may have the pipe open
                 await asyncio.wait_for(process.wait(), END_S)
+            close_pipes(process)
 
     # -- the wire ---------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 
 from dgent.errors import Denied, InputError
 from dgent.runtime.code.ignore import fits, matches
-from dgent.runtime.tool.errors import ConsentNeeded, ConsentRequest
+from dgent.runtime.tool.errors import ConsentRequest, make_consent_error
 from dgent.runtime.tool.tool import Call
 
 Action: TypeAlias = Literal["read", "write", "run"]
@@ -87,7 +87,7 @@ class Policy(msgspec.Struct, frozen=True):
             raise Denied(f"a rule forbids {tool} to {action} {target!r}", hint="do it another way, or ask")
         scope = f"{action}:{target}"
         if verdict == "ask" and not call.consents & {scope, f"{action}:*"}:
-            raise ConsentNeeded(ConsentRequest(tool, action, target, scope))
+            raise make_consent_error(ConsentRequest(tool, action, target, scope))
 
 
 def parse_rule(text: str) -> Rule:

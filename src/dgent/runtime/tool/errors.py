@@ -22,9 +22,14 @@ class ConsentNeeded(Denied):
 
     code = "consent_needed"
 
-    def __init__(self, request: ConsentRequest) -> None:
-        super().__init__(
-            f"{request.tool} needs consent to {request.action} {request.target}",
-            hint="ask the partner; call again with the scope in `Call.consents`",
-        )
-        self.request = request
+    request: ConsentRequest | None = None
+
+
+def make_consent_error(request: ConsentRequest) -> ConsentNeeded:
+    """Return the error of a call that needs consent."""
+    error = ConsentNeeded(
+        f"{request.tool} needs consent to {request.action} {request.target}",
+        hint="ask the partner; call again with the scope in `Call.consents`",
+    )
+    error.request = request
+    return error

@@ -109,6 +109,10 @@ class RecordingKernel:
             return [self.head(id) for id in ids]
         return self._kernel.heads(ids)
 
+    def ends_at(self, seq: int) -> bool:
+        """Check that the log ends there."""
+        return bool(self.tip.seq == seq)
+
     def are_new(self, ids: Sequence[str]) -> bool:
         """Check that no record has one of these ids."""
         return self._rows.keys().isdisjoint(ids) and self._kernel.are_new(ids)
