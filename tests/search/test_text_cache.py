@@ -87,6 +87,9 @@ async def test_the_counts_of_an_index_are_those_of_the_moment_that_is_read(tmp_p
 
         def count(reading: Any) -> int:
             state = reading.state("note")
+            if state is None:  # a thread that has read nothing yet
+                reading.refresh()
+                state = reading.state("note")
             return TextIndex(reading, state, reading.index_number(text_index(state))).stats().records
 
         def count_twice(reading: Any) -> tuple[int, int]:

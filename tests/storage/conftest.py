@@ -55,7 +55,10 @@ def store(universe: dgent.Universe) -> RelationalStore:
 
 
 async def empty(tables: RelationalStore) -> None:
-    """Drop the tables that an earlier test left on the server."""
+    """Drop the tables and types that an earlier test left on the server."""
     sql = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
     for row in await tables.fetch_all(sql):
         await tables.execute(f'DROP TABLE "{row["tablename"]}" CASCADE')
+    sql = "SELECT typname FROM pg_type WHERE typnamespace = current_schema()::regnamespace AND typtype = 'e'"
+    for row in await tables.fetch_all(sql):
+        await tables.execute(f'DROP TYPE "{row["typname"]}" CASCADE')
