@@ -15,7 +15,7 @@ from dgent.runtime.tool.tool import Answer, Call
 
 
 class CodeContext(msgspec.Struct, frozen=True):
-    """What every coding tool is given; without a recorder, changes cannot be undone."""
+    """The workspace, rules and recorder of all coding tools; without a recorder, changes cannot be undone."""
 
     workspace: Workspace
     policy: Policy = Policy()

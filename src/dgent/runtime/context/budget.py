@@ -1,4 +1,4 @@
-"""How many tokens each part of a context may have."""
+"""Budgets: the tokens that each part of a context may have."""
 
 from __future__ import annotations
 

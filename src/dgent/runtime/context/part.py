@@ -12,7 +12,7 @@ ORDER = (
     *("instructions", "rules", "core", "pinned", "summaries", "history"),
     *("changes", "activity", "work", "batch"),
 )
-"""What seldom changes comes first, so that a call begins with the same bytes as the one before it."""
+"""The parts in their order: first those that seldom change, so that calls begin with the same bytes."""
 
 SYSTEM = ("instructions", "rules", "core", "pinned", "summaries")
 NOW = ("changes", "activity", "work")

@@ -24,7 +24,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Spending:
-    """What was spent of a budget so far. Several models may share one."""
+    """The part of a budget that is spent so far. Several models may share one."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
