@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dgent import ids
 from dgent.errors import Closed, Conflict, DgentError, InputError
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost
@@ -40,6 +41,7 @@ from dgent.runtime.tool.own import USUAL, OwnTools
 from dgent.runtime.tool.rule import Rule, Rules
 from dgent.runtime.tool.tool import Call, Tool
 from dgent.runtime.turn import INTERRUPTED, AgentTurn, build_request
+from dgent.system.process import name_process
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.lease import LEASE_S
 from dgent.universe.universe import Universe
@@ -104,6 +106,7 @@ class AgentRuntime:
         self._turns: dict[str, AgentTurn] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._process = f"{name_process()} {ids.new_id()}".strip()
 
     async def __aenter__(self) -> AgentRuntime:
         return self
@@ -176,7 +179,7 @@ class AgentRuntime:
         wanted = [batch] if batch is not None else [each.id for each in await self.interrupted()]
         for id in wanted:
             self._refuse_running(id)
-            turn = self._start(await self.messages.resume(id))
+            turn = self._start(await self.messages.resume(id, holder=self._process))
             async with aclosing(_follow(turn)) as events:
                 async for event in events:
                     yield event
@@ -188,7 +191,8 @@ class AgentRuntime:
             if each.state != INTERRUPTED:
                 break  # the conversation went on after the older ones, so they stay ended
             found[each.id] = each
-        left = [each for each in found.values() if each.id not in self._turns]
+        held = await self.messages.find_held([id for id in found if id not in self._turns])
+        left = [each for each in found.values() if each.id not in held and each.id not in self._turns]
         return sorted(left, key=lambda each: (each.saw, each.id))
 
     async def interrupt(self, batch: str | None = None) -> None:
@@ -218,10 +222,12 @@ class AgentRuntime:
         self._check()
         who = caller or Principal(self.partner, "partner")
         entry = Entry("user", message, who.trust, origin, who.name)
-        batch = await self.messages.begin(type, [entry], origin=origin, session=session, key=key)
-        if batch.info.state == INTERRUPTED:
-            batch = await self.messages.resume(batch.id)
+        batch = await self.messages.begin(
+            type, [entry], origin=origin, session=session, key=key, holder=self._process
+        )
         self._refuse_running(batch.id)
+        if key is not None and batch.info.state != "complete":
+            batch = await self.messages.resume(batch.id, holder=self._process)
         return batch
 
     def _refuse_running(self, id: str) -> None:
@@ -271,8 +277,7 @@ class AgentRuntime:
                 if batch.info.state == "complete":
                     await delivery.done()
                     return _build_answer(await self._repeat(batch))
-                if batch.info.state == INTERRUPTED:
-                    batch = await self.messages.resume(batch.id)
+                batch = await self.messages.resume(batch.id, holder=self._process)
                 answer = await self._settle(self._start(batch, delivery))
         except LeaseLost:
             raise
