@@ -282,8 +282,8 @@ class AgentTurn:
         place = len(self._calls) - 1
         if not (info.keyed or info.repeatable or again):
             await self.batch.start_call(part.call)
-        answer = await belt.run(call, trust, agreed)
-        return await self._finish(call, answer, began, place)
+        answer, read = await belt.run(call, trust, agreed)
+        return await self._finish(call, answer, began, place, read)
 
     def _prepare(self, part: Part, info: CallInfo) -> ToolCall:
         key = self.batch.call_key(part.call)
@@ -301,10 +301,11 @@ class AgentTurn:
             )
         )
 
-    async def _finish(self, call: ToolCall, answer: ToolAnswer, began: float, place: int | None) -> Called:
+    async def _finish(
+        self, call: ToolCall, answer: ToolAnswer, began: float, place: int | None, trust: str | None = None
+    ) -> Called:
         """Store the result of a call, with the trust of what it read, and report it."""
         ok, text = bool(answer.get("ok")), _write(answer)
-        trust = None if place is None else call.info.trust
         origin = "" if trust is None else f"tool {call.part.name}"
         await self.batch.add_result(call.part.call, text, error=not ok, trust=trust, origin=origin)
         called = call.called._replace(ok=ok)
