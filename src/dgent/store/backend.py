@@ -106,7 +106,7 @@ class Guard(msgspec.Struct, frozen=True):
     """The reads of a transaction; a commit since then that touches them is a conflict.
 
     `sees` says of an id, its schema, and a version if there is one, whether that may be seen: what never
-    could be is no conflict.
+    could be does not conflict.
     """
 
     since: int

@@ -416,7 +416,7 @@ class Gate:
         )
 
     async def _with_guard(self, guard: Guard, ask: Callable[[Guard], Awaitable[R]]) -> R:
-        """Return an answer that depends on a guard; what may not be seen is no conflict.
+        """Return an answer that depends on a guard; changes that may not be seen do not conflict.
 
         Scopes cost reads, so they are looked at only when something is in the way at all.
         """

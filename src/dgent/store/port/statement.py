@@ -175,13 +175,13 @@ def _missing(name: str, params: Params) -> InputError:
     known = ", ".join(sorted(map(str, params))) or "none"
     return InputError(
         f"the statement names the parameter :{name}, which was not given (given: {known})",
-        hint=f'add {{"{name}": …}}; a colon that is no parameter belongs in quotes or needs a space after it',
+        hint=f'add {{"{name}": …}}; quote a colon that belongs to no parameter, or put a space after it',
         field=name,
     )
 
 
 class Token(NamedTuple):
-    """A part of a statement that is no blank; `kind` is word, quoted, text, parameter, sign, colons or end.
+    """A part of a statement that is not blank; `kind` is word, quoted, text, parameter, sign, colons or end.
 
     `name` is that of a parameter, or of what is quoted; `at` is where it begins in the query.
     """
