@@ -306,13 +306,17 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     return out
 
 
-def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> SchemaRows | None:
-    """Return brief rows as they are; None when something about them is odd and each needs a check."""
+def rows_of(
+    rows: Sequence[tuple[Any, ...]], name: Callable[[int], str], names: dict[int, str]
+) -> SchemaRows | None:
+    """Return brief rows as they are; None when something about them is odd and each needs a check.
+
+    `names` gets the names of these rows; it must not lose them.
+    """
     if not rows:
         return None
     first = rows[0][SCHEMA]
     try:
-        names = {first: name(first)}
         for _, id, rev, seq, created, at, schema, version, author, source, _, tags, extra, _, _ in rows:
             if extra is not None or schema != first or not T_MIN <= created <= T_MAX >= at >= T_MIN:
                 return None
@@ -326,11 +330,12 @@ def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> Sche
                 names[source] = name(source)
             if type(tags) is int:
                 if tags not in names:
-                    names[tags] = text = name(tags)
-                    if text not in _tag_sets:
-                        _tag_set(text)
-            elif tags not in _tag_sets:
+                    names[tags] = name(tags)
+                tags = names[tags]
+            if tags not in _tag_sets:
                 _tag_set(tags)
+        if first not in names:
+            names[first] = name(first)
     except DAMAGE:
         return None
     return SchemaRows(names[first], rows, names)

@@ -190,9 +190,12 @@ class SQLiteReading(VectorReads):
                 raise Corrupt(f"a record uses the name {number}, which is not stored")
             text = found[0][0]
             if len(self.catalog.names) > _MAX_CACHED:
-                self.catalog.names.clear()
+                self.catalog.names = {}  # a page may hold the other one
             self.catalog.names[number] = text
         return text
+
+    def names_at_hand(self) -> dict[int, str]:
+        return self.catalog.names
 
     def number(self, text: str) -> int | None:
         number = self.catalog.numbers.get(text)
