@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
@@ -111,9 +112,10 @@ _POSITIONS = {
     descending: f"SELECT e.key, e.t, e.dk FROM entry e WHERE {BETWEEN} {order(descending)} LIMIT ?"
     for descending in (False, True)
 }
-_SHARING = (
-    "SELECT count(*) FROM ix i JOIN ix o ON o.schema = i.schema AND o.iv = 0 AND o.tag <> ''"
-    f" AND o.ix % {TAG_BITS} = i.ix % {TAG_BITS} WHERE i.ix = ? AND i.iv = 0 AND i.tag <> ''"
+_MANY_TAGS = 128  # of so many tags in a schema hardly any has a bit of its own, so that nobody looks for it
+_TAGS_BESIDE = (
+    "SELECT o.ix FROM ix i CROSS JOIN ix o ON o.schema = i.schema AND o.tag > ''"
+    f" WHERE i.ix = ? AND i.tag > '' LIMIT {_MANY_TAGS + 1}"
 )
 _MOST_ANSWERS = 256  # so many answers about the tail are kept
 
@@ -289,10 +291,14 @@ class SQLiteReading(VectorReads):
         return others, author, sole and all(self._has_sole_bit(index) for index, _ in scan.others)
 
     def _has_sole_bit(self, index: int) -> bool:
-        known = self._sole.get(index)
-        if known is None:
-            known = self._sole[index] = self._all(_SHARING, index) == [(1,)]
-        return known
+        """Return whether an index is by a tag that shares its bit with no other tag of the schema."""
+        if index not in self._sole:
+            beside = [number for (number,) in self._all(_TAGS_BESIDE, index)]
+            uses = Counter([number % TAG_BITS for number in beside])
+            few = len(beside) <= _MANY_TAGS
+            self._sole.update({number: few and uses[number % TAG_BITS] == 1 for number in beside})
+            self._sole.setdefault(index, False)
+        return self._sole[index]
 
     def _values(self, scan: IndexScan) -> tuple[Any, ...]:
         """Return what a statement takes after the bounds of a scan: tags, others and author."""
