@@ -15,7 +15,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.store.engine.row import SchemaRows
-from dgent.store.port.statement import BoundStatement
+from dgent.store.port.attached import BoundStatement
 from dgent.store.search import (
     EmbeddedSchema,
     GivenVector,
