@@ -261,14 +261,16 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         return _salvage(Row._make(row), name, error)
 
 
-def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
+def datums_of(
+    rows: Iterable[tuple[Any, ...]], name: Callable[[int], str], at_hand: dict[int, str] | None = None
+) -> list[Datum]:
     """Return the datums of brief rows, for a caller that decodes the data itself.
 
     The caller notices then if the data is damaged. Every record read in a page or by its id comes through
-    here, so there are no calls in the plain case.
+    here, so there are no calls in the plain case. Names that are not at hand are added there.
     """
     out: list[Any] = []
-    names: dict[int | None, str] = {}
+    names: dict[int, str] = {} if at_hand is None else at_hand
     for row in rows:
         _, id, rev, seq, created, at, schema, version, author, source, parent, tags, extra, raw, content = row
         try:
@@ -284,7 +286,9 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
         new = _make(Blank)
         try:
             if type(tags) is int:
-                tags = name(tags)
+                if tags not in names:
+                    names[tags] = name(tags)
+                tags = names[tags]
             new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
             if author not in names:
                 names[author] = name(author)
