@@ -84,7 +84,6 @@ class Editor:
         self.terminals: dict[str, asyncio.subprocess.Process] = {}
         self.released: list[str] = []
         self.heard = asyncio.Event()
-        self.refuses = 0  # writes that fail
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self.updates.append(update)
@@ -98,8 +97,6 @@ class Editor:
         chosen = self.choose(options)
         if chosen == "never":
             await asyncio.Event().wait()
-        if chosen == "error":
-            raise acp.RequestError.internal_error()
         if chosen is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         outcome = schema.AllowedOutcome(outcome="selected", option_id=chosen)
@@ -111,9 +108,6 @@ class Editor:
         return schema.ReadTextFileResponse(content=self.buffers[path])
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> Any:
-        if self.refuses:
-            self.refuses -= 1
-            raise acp.RequestError.internal_error({"details": "the disk is full"})
         self.written[path] = self.buffers[path] = content
         Path(path).write_text(content)
         return schema.WriteTextFileResponse()
@@ -200,7 +194,7 @@ async def start(folder: Path, steps: Sequence[Any], *words: str, **can: Any) -> 
         env=host.environment(folder),
         observers=[checker],
         use_unstable_protocol=True,
-        transport_kwargs={"limit": 64 * 1024 * 1024, "shutdown_timeout": 60.0},
+        transport_kwargs={"limit": 64 * 1024 * 1024},
     ) as (agent, process):
         editor.agent, editor.process, editor.checker = agent, process, checker
         capabilities = schema.ClientCapabilities(**can)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import acp
 import pytest
-from acp import schema
 
 import dgent
 from dgent.messages.messages import Messages
@@ -177,65 +175,3 @@ async def test_without_a_model_it_says_so(tmp_path: Path) -> None:
 
 def _new(folder: Path) -> dict[str, Any]:
     return {"cwd": str(folder), "mcpServers": []}
-
-
-async def test_a_call_of_unknown_outcome_is_asked_for(tmp_path: Path) -> None:
-    """Killed while a command ran: it is not run again without a yes, and the question has its card."""
-    count = (
-        "from pathlib import Path; p = Path('n'); p.write_text(p.read_text() + 'x' if p.exists() else 'x')"
-    )
-    program = f'{sys.executable} -c "{count}; import time; time.sleep(30)"'
-    async with start(tmp_path, [call("run", command=program)], "--mode", "auto") as editor:
-        session = (await editor.agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
-        task = asyncio.create_task(editor.prompt(session, "run it"))
-        async with asyncio.timeout(60):
-            while not (tmp_path / "n").exists():
-                await asyncio.sleep(0.05)
-        editor.process.send_signal(signal.SIGKILL)
-        with pytest.raises((ConnectionError, acp.RequestError)):
-            await task
-    async with start(tmp_path, [{"text": "I did not run it again."}], "--mode", "auto") as editor:
-        editor.choose = lambda _: "error"
-        await editor.agent.load_session(session_id=session, cwd=str(tmp_path), mcp_servers=[])
-        editor.updates.clear()
-        done = await asyncio.wait_for(editor.prompt(session, "/resume"), 60)
-        assert done.stop_reason == "end_turn"
-        ((asked, _),) = editor.asked
-        assert "not known" in asked.title
-        cards = [each for each in editor.updates if each.session_update.startswith("tool_call")]
-        assert [each.status for each in cards] == ["pending", "in_progress", "failed"]
-        assert {each.tool_call_id for each in cards} == {asked.tool_call_id}
-    assert (tmp_path / "n").read_text() == "x"
-
-
-async def test_cancel_while_a_server_does_not_start(tmp_path: Path) -> None:
-    hostile = Path(__file__).parent.parent / "runtime" / "tool" / "hostile_server.py"
-    server = schema.McpServerStdio(name="mute", command=sys.executable, args=[str(hostile), "mute"], env=[])
-    async with start(tmp_path, [{"text": "hi"}]) as editor:
-        made = await editor.agent.new_session(cwd=str(tmp_path), mcp_servers=[server])
-        task = asyncio.create_task(editor.prompt(made.session_id, "hello"))
-        await asyncio.sleep(0.2)
-        await editor.agent.cancel(session_id=made.session_id)
-        assert (await asyncio.wait_for(task, 15)).stop_reason == "cancelled"
-        for cursor in ("x", "0" * 5_000, "\x00"):
-            with pytest.raises(acp.RequestError):
-                await editor.agent.list_sessions(cursor=cursor)
-
-
-async def test_giving_up_takes_back_what_came_before_the_plan(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("1\n")
-    give_up = call("give_up", reason="no", lesson="leave it")
-    steps = [
-        call("edit", path="a.txt", old="1", new="2"),
-        call("plan", steps=["one"]),
-        give_up,
-        call("plan", steps=["another"]),
-        {"text": "planned"},
-    ]
-    async with start(tmp_path, steps, "--mode", "auto") as editor:
-        session = (await editor.agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
-        assert (await editor.prompt(session, "make it 2")).stop_reason == "end_turn"
-        assert (tmp_path / "a.txt").read_text() == "1\n"
-        await editor.prompt(session, "try another way")
-        plans = [[each.content for each in plan.entries] for plan in editor.of("plan")]
-        assert plans == [["one"], [], ["another"]]

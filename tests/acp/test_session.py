@@ -206,25 +206,6 @@ async def test_files_of_the_editor(tmp_path: Path, project: Path) -> None:
         assert Path(path).read_text() == "y = 0\nx = 1\n"
 
 
-async def test_files_of_an_editor_that_goes_by_a_link(tmp_path: Path, project: Path) -> None:
-    """Paths are called as the editor calls them; an editor that fails to write changes nothing."""
-    link = tmp_path / "link"
-    link.symlink_to(project)
-    files = schema.FileSystemCapabilities(read_text_file=True, write_text_file=True)
-    steps = [FIX, call("edit", path="a.py", old="2", new="3"), {"text": "done"}]
-    async with start(tmp_path, steps, "--mode", "auto", fs=files) as editor:
-        editor.buffers[str(link / "a.py")] = "unsaved = 1\n"
-        session = (await editor.agent.new_session(cwd=str(link), mcp_servers=[])).session_id
-        (project / "a.py").chmod(0o444)
-        editor.refuses = 1
-        await editor.prompt(session, "go")
-        first, second = editor.of("tool_call_update")
-        assert (first.status, second.status) == ("failed", "failed")
-        assert "did not write" in first.content[0].content.text
-        assert editor.written == {}
-        assert (project / "a.py").read_text() == "x = 1\n"
-
-
 async def test_terminals_of_the_editor(tmp_path: Path, project: Path) -> None:
     steps = [
         call("run", command=f"{sys.executable} -c print(6*7)"),

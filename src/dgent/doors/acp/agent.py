@@ -30,7 +30,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PAGE = 50  # sessions that are listed at once
 MAX_TITLE = 80
-MAX_OPEN = 100  # sessions at once; the oldest is closed for another, and can be loaded again
 TITLES = {
     "plan": ("Plan", "Reads files, and changes and runs nothing."),
     "ask": ("Ask", "Asks before it changes a file or runs a command."),
@@ -239,8 +238,6 @@ class AcpAgent:
             mode=record.mode if record.mode in MODES else "ask",
             **self._more,
         )
-        if len(self._sessions) >= MAX_OPEN:  # editors seldom close one
-            await self._sessions.pop(next(iter(self._sessions))).close()
         self._sessions[id] = session
         await self._save(id, **msgspec.structs.asdict(record))
         session.start_servers(servers or ())

@@ -5,33 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import msgspec
 from acp import RequestError, helpers, schema
 
-from dgent.errors import DgentError, Unavailable
+from dgent.errors import Unavailable
 from dgent.runtime.code.change import FileChange
 from dgent.runtime.code.context import CodeContext, Ended, describe_change
 from dgent.runtime.code.run import MAX_OUTPUT
 from dgent.runtime.code.workspace import FileState
 from dgent.runtime.tool.tool import Answer, Call
 
-FILE_S = 30.0  # for an editor to read or write a file
-
 
 class EditorContext(CodeContext, frozen=True, kw_only=True):
     """Reads what the editor shows, saved or not, and lets it write, so that its buffers and its undo agree.
 
     The rules of the workspace are checked on the disk first: a path that leads outside is refused as ever.
-    `folder` is the root as the editor calls it, which may lead there by a link.
     """
 
     client: Any
     session: str
-    folder: Path
     reads: bool = False
     writes: bool = False
 
@@ -50,9 +45,10 @@ class EditorContext(CodeContext, frozen=True, kw_only=True):
         if not self.reads or state.text is None:
             return state
         try:
-            asked = self.client.read_text_file(session_id=self.session, path=str(self.folder / name))
-            found = await asyncio.wait_for(asked, FILE_S)
-        except (RequestError, TimeoutError):  # a file that the editor does not open is read from the disk
+            found = await self.client.read_text_file(
+                session_id=self.session, path=str(self.workspace.root / name)
+            )
+        except RequestError:  # a file that the editor does not open is read from the disk
             return state
         self.workspace.check_text(name, found.content)
         return FileState(found.content, state.mode)
@@ -61,24 +57,14 @@ class EditorContext(CodeContext, frozen=True, kw_only=True):
         """Change files, through the editor where it can; the versions are recorded first."""
         if not self.writes or self.recorder is None or any(each.after.text is None for each in changes):
             return await CodeContext.change(self, tool, changes, call)
-        task = asyncio.ensure_future(self._write(tool, changes))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            with suppress(DgentError):  # the caller is gone; editor and store still have to agree
-                await task
-            raise
-
-    async def _write(self, tool: str, changes: Sequence[FileChange]) -> Answer:
-        assert self.recorder is not None
         names = ", ".join(each.name for each in changes)
         seq = await self.recorder.record(changes, f"{tool} {names}"[:500])
         try:
             for each in changes:
-                path, text = str(self.folder / each.name), each.after.text or ""
-                asked = self.client.write_text_file(session_id=self.session, path=path, content=text)
-                await asyncio.wait_for(asked, FILE_S)
-        except (RequestError, ConnectionError, TimeoutError) as error:
+                path = str(self.workspace.root / each.name)
+                text = each.after.text or ""
+                await self.client.write_text_file(session_id=self.session, path=path, content=text)
+        except (RequestError, ConnectionError) as error:
             await self.recorder.withdraw(seq)
             raise Unavailable(f"the editor did not write {names}: {error}", hint="look at the file") from None
         data = {"files": [describe_change(each) for each in changes], "undo": seq}
@@ -86,7 +72,7 @@ class EditorContext(CodeContext, frozen=True, kw_only=True):
 
 
 def wrap_context(
-    context: CodeContext, client: Any, session: str, folder: Path, can: schema.ClientCapabilities
+    context: CodeContext, client: Any, session: str, can: schema.ClientCapabilities
 ) -> CodeContext:
     """Return a context that uses the files of an editor, as far as it offers them."""
     files = can.fs
@@ -94,12 +80,11 @@ def wrap_context(
     if not reads and not writes:
         return context
     fields = {name: getattr(context, name) for name in context.__struct_fields__}
-    about = {"client": client, "session": session, "folder": folder}
-    return EditorContext(**fields, **about, reads=reads, writes=writes)
+    return EditorContext(**fields, client=client, session=session, reads=reads, writes=writes)
 
 
 def use_terminals(
-    context: CodeContext, client: Any, session: str, show_call: Callable[[str, str], Awaitable[None]]
+    context: CodeContext, client: Any, session: str, wait_shown: Callable[[str], Awaitable[None]]
 ) -> CodeContext:
     """Return a context that runs commands in terminals of the editor, shown in the card of their call."""
 
@@ -115,7 +100,7 @@ def use_terminals(
         about = {"session_id": session, "terminal_id": made.terminal_id}
         try:
             if call.key:
-                await show_call(call.key, "run")
+                await wait_shown(call.key)
                 shown = schema.ToolCallProgress(
                     session_update="tool_call_update",
                     tool_call_id=call.key,

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from acp import RequestError, helpers, schema
 
@@ -40,7 +40,6 @@ STOPS: dict[str, Any] = {
     "content_filter": "refusal",
     "interrupted": "cancelled",
 }
-LOOKS = 1_000  # turns of the event loop in which an update that is on its way is sent
 MAX_IMAGE = 10 * 1024 * 1024
 _SERVER = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -69,8 +68,8 @@ class EditorSession:
         self.runtime = self.coder.runtime
 
     def _wrap(self, context: CodeContext) -> CodeContext:
-        made = wrap_context(context, self._client, self.id, self.root, self._can)
-        return use_terminals(made, self._client, self.id, self._show_call) if self._can.terminal else made
+        made = wrap_context(context, self._client, self.id, self._can)
+        return use_terminals(made, self._client, self.id, self._wait_shown) if self._can.terminal else made
 
     async def close(self) -> None:
         """End the turn that runs, durably, and the MCP servers."""
@@ -131,12 +130,10 @@ class EditorSession:
         self._busy, self._cancelled = True, False
         try:
             parts = await self._read_prompt(blocks)
-            while self._starting is not None and not self._cancelled:
-                await asyncio.wait((self._starting,), timeout=0.1)
-                if self._starting.done():
-                    for problem in self._starting.result():
-                        await self.send(helpers.update_agent_thought_text(problem + "\n"))
-                    self._starting = None
+            if self._starting is not None:
+                for problem in await self._starting:
+                    await self.send(helpers.update_agent_thought_text(problem + "\n"))
+                self._starting = None
             if self._cancelled:
                 return schema.PromptResponse(stop_reason="cancelled")
             return await self._answer(parts)
@@ -161,7 +158,7 @@ class EditorSession:
             return await self._say(await self._take_back())
         if command == "context":
             return await self._say(f"```\n{draw_context(await self.runtime.context())}\n```")
-        await self.coder.plan.renew(first)
+        self.coder.plan.goal = self.coder.plan.goal or first
         made = await self._follow(self.runtime.respond(parts, origin="acp", session=self.id))
         await self.coder.plan.close()
         return made
@@ -204,11 +201,8 @@ class EditorSession:
                 await self.send(helpers.update_agent_thought_text(event.text))
             case events.ToolStarted():
                 id = update.call_id(event.batch, event.call)
-                if id in self._shown:
-                    await self.send(update.go_on_call(id, event.kind))
-                else:
-                    self._shown.add(id)
-                    await self.send(update.start_call(self.root, id, event.name, event.arguments, event.kind))
+                await self.send(update.start_call(self.root, id, event.name, event.arguments, event.kind))
+                self._shown.add(id)
             case events.ToolFinished():
                 await self._finish_call(event)
             case events.UsageReport():
@@ -230,28 +224,22 @@ class EditorSession:
             self._undo.append(seq)
         await self.send(update.finish_call(id, event.text, event.error, content))
         self._shown.discard(id)
-        if event.name == "give_up" and not event.error:
-            self._undo.clear()  # all of it was taken back
         if event.name in update.PLANNING:
             await self.send(update.show_plan(await self.coder.plan.steps()))
 
-    async def _show_call(self, id: str, tool: str, arguments: Any = None) -> None:
-        """Tell the editor of a call before anything refers to it, unless that is on its way already."""
-        for _ in range(LOOKS):
-            if id in self._shown:
-                return
+    async def _wait_shown(self, id: str) -> None:
+        """Wait until the editor was told of a call: what refers to it must come later."""
+        while id not in self._shown and self._busy:
             await asyncio.sleep(0)
-        self._shown.add(id)  # as of a call that is resumed: the question comes before its start
-        await self.send(update.start_call(self.root, id, tool, arguments, "other", "pending"))
 
     # -- consent ------------------------------------------------------------------------------
 
     async def _ask(self, asked: Consent) -> consent.Answer:
         """Ask the partner in the editor; whatever is not a clear yes is a no."""
         id = asked.key.removesuffix(f"/{asked.scope}") if asked.scope else asked.key.rpartition("/")[0]
-        await self._show_call(id, asked.tool, asked.details)
+        await self._wait_shown(id)
         wider = f"Always allow {asked.scope}" if asked.scope else f"Allow {asked.tool} for 8 hours"
-        made = await self._request(
+        made = await self._client.request_permission(
             session_id=self.id,
             tool_call=schema.ToolCallUpdate(
                 tool_call_id=id,
@@ -265,16 +253,10 @@ class EditorSession:
                 schema.PermissionOption(option_id="deny", name="Reject", kind="reject_once"),
             ],
         )
-        chosen = "" if made is None else getattr(made.outcome, "option_id", "")
+        chosen = getattr(made.outcome, "option_id", "")
         if chosen == "more":
             return "scope" if asked.scope else "duration"
         return "once" if chosen == "once" else "deny"
-
-    async def _request(self, **asked: Any) -> schema.RequestPermissionResponse | None:
-        try:
-            return cast(schema.RequestPermissionResponse, await self._client.request_permission(**asked))
-        except (RequestError, ConnectionError, ValueError):  # an editor that cannot ask has not said yes
-            return None
 
     # -- what the editor sends --------------------------------------------------------------------
 

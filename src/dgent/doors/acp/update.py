@@ -62,16 +62,6 @@ def start_call(
     )
 
 
-def go_on_call(id: str, kind: str) -> schema.ToolCallProgress:
-    """Return the update of a call that the editor knows, and that begins now."""
-    return schema.ToolCallProgress(
-        session_update="tool_call_update",
-        tool_call_id=id,
-        kind=cast("schema.ToolKind", kind),
-        status="in_progress",
-    )
-
-
 def finish_call(
     id: str, text: str, failed: bool, content: Sequence[ToolCallContentVariant] = ()
 ) -> schema.ToolCallProgress:
@@ -82,7 +72,7 @@ def finish_call(
         tool_call_id=id,
         status="failed" if failed else "completed",
         content=shown,
-        raw_output=_read(text) if len(text) <= MAX_SHOWN else None,
+        raw_output=_read(text),
     )
 
 

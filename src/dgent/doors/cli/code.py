@@ -83,13 +83,7 @@ async def _ask(asked: Consent) -> Answer:
     """Ask in the terminal; whatever is not a clear yes is a no."""
     scope = f", a always {asked.scope}" if asked.scope else ""
     click.echo(f"{asked.reason or asked.describe()}\nallow it? y once{scope}, n no: ", err=True, nl=False)
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), ready.set)  # not a thread: Ctrl-C would wait for it
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
-    said = sys.stdin.readline().strip().lower()
+    said = (await asyncio.to_thread(sys.stdin.readline)).strip().lower()
     return "scope" if said == "a" and asked.scope else "once" if said in ("y", "yes") else "deny"
 
 

@@ -42,15 +42,8 @@ class Plan:
         self.agent = agent
         self.trail: Trail | None = None
         self.given_up = False
-        self._since: int | None = None  # the commit before the attempt, where no trail says it
         self._universe, self._workspace = universe, workspace
         self._cupboard = Cupboard(universe.acting(Principal(agent, "partner")))
-
-    async def renew(self, goal: str) -> None:
-        """Begin with another goal, unless a plan is under way."""
-        if self.trail is None or self.given_up:
-            self.goal, self.trail, self.given_up = goal, None, False
-            self._since = await self._universe.seq()
 
     async def begin(self) -> Trail:
         """Return the trail of the task, which is started if need be; one that was left active goes on."""
@@ -129,7 +122,6 @@ class Plan:
         """Undo the changes of files since the attempt began, the newest first; return what was refused."""
         identity = self._workspace.identity()
         begun = (await self._universe.history(trail.id))[-1].seq
-        begun = begun if self._since is None else min(begun, self._since)
         made: list[int] = []
         undone: set[int | None] = set()
         since = begun
@@ -141,7 +133,7 @@ class Plan:
                 ]
                 if change.kind == "undo":
                     undone.add(change.of_seq)
-                elif change.author == self.agent and any(
+                elif change.author in (self.agent, self._universe.author) and any(
                     each.data["workspace"] == identity and not each.data.get("found") for each in files
                 ):
                     made.append(since)

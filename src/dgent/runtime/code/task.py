@@ -28,7 +28,6 @@ from dgent.runtime.model.resolve import ModelSpec
 from dgent.runtime.tool.belt import GivenTool
 from dgent.runtime.tool.rule import ExitLoop
 from dgent.runtime.tool.tool import Answer, Arguments, Call, Toolset
-from dgent.universe.gate import Principal
 from dgent.universe.universe import Universe
 
 ATTEMPTS = 3
@@ -100,8 +99,7 @@ class CodingAgent:
         self.universe, self.attempts = universe, attempts
         self.workspace = Workspace(root)
         self.plan = Plan(universe, agent, self.workspace)
-        own = universe.acting(Principal(agent, "partner"))  # its changes carry its name
-        context = CodeContext(self.workspace, recorder=Versions(own, self.workspace))
+        context = CodeContext(self.workspace, recorder=Versions(universe, self.workspace))
         self.tools = CodeTools(wrap(context) if wrap else context, self.plan, mode)
         said = "\n\n".join(filter(None, (INSTRUCTIONS, instructions)))
         rules = (*more.pop("rules", ()), ExitLoop(tools=("give_up",)))
@@ -129,8 +127,7 @@ class CodingAgent:
         task again goes on with it.
         """
         for number in range(1, self.attempts + 1):
-            self.plan.trail = None
-            await self.plan.renew(task)
+            self.plan.goal, self.plan.trail, self.plan.given_up = task, None, False
             await self.plan.begin()
             lessons = await self.plan.lessons()
             async with aclosing(self.runtime.respond(_write_task(task, lessons), **more)) as events:
