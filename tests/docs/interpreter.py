@@ -52,7 +52,7 @@ def make_environment(version: str, python: Path) -> Path:
                 "--no-input",
                 "--no-compile",
             ]
-            quiet = ["--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+            quiet = ["--disable-pip-version-check", "--no-compile", "-c", ROOT / "constraints.txt"]
             subprocess.run([*command, *quiet, *wanted], check=True)
             done.touch()
     return made

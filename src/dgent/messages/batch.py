@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from dgent import clock
 from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
 from dgent.messages.history import History, read_history
-from dgent.messages.log import ATTEMPTS, Log, ended_error
+from dgent.messages.log import ATTEMPTS, Log, ended_error, lease_id
 from dgent.messages.message import (
     Added,
     BatchInfo,
@@ -74,6 +74,7 @@ class Batch:
         self._log, self.id = log, id
         self._record, self._rev, self._started_at = record, rev, started_at
         self._state: _State | None = None  # None: to be read
+        self._lease: tuple[str, timedelta] | None = None  # of who works on it
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} {self._record.type} {self._record.state}>"
@@ -87,6 +88,11 @@ class Batch:
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
         return self._record.trust
+
+    async def renew(self) -> None:
+        """Extend the lease of who works on the batch; nothing where nobody took one."""
+        if self._lease is not None and self._record.state == "open":
+            await self._log.commit([self._log.hold(self.id, *self._lease)])
 
     def call_key(self, call: str) -> str:
         """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
@@ -255,13 +261,37 @@ class Batch:
             self._state = read_state(await self._log.of_batch(self._record))
         return self._state
 
+    async def start_call(self, call: str) -> None:
+        """Record that a tool call is about to run: if it gets no result, its outcome is unknown."""
+        self._log.require("append")
+        for _ in range(ATTEMPTS):
+            if self._record.state != "open":
+                raise ended_error(self.id, self._record.state)
+            if call in (self._record.started or ()):
+                return
+            answered = (await self._load()).answered
+            running = [each for each in self._record.started or () if each not in answered]
+            made = replace(self._record, started=[*running, call])
+            try:
+                await self._log.commit([self._log.put(BATCH, self.id, made, self._rev)])
+            except VersionConflict as error:
+                await self._catch_up(error, 0)
+                continue
+            self._adopt(made)
+            return
+        raise Conflict(f"others kept changing the batch {self.id!r}", hint="try again", id=self.id)
+
     # -- the end ------------------------------------------------------------------------------
 
     async def complete(
-        self, *, usage: Mapping[str, Any] | None = None, tx: Transaction | None = None
+        self,
+        *,
+        last: Entry | None = None,
+        usage: Mapping[str, Any] | None = None,
+        tx: Transaction | None = None,
     ) -> BatchInfo:
-        """End the batch; a Conflict while calls have no results."""
-        return await self._end("complete", "", usage, tx)
+        """End the batch, with a `last` message in the same commit; a Conflict while calls have no results."""
+        return await self._end("complete", "", usage, tx, last)
 
     async def interrupt(self, reason: str = "", *, tx: Transaction | None = None) -> BatchInfo:
         """End the batch before its answer: calls without results are dropped, and `dropped` names them.
@@ -271,27 +301,37 @@ class Batch:
         return await self._end("interrupted", reason, None, tx)
 
     async def _end(
-        self, state: str, reason: str, usage: Mapping[str, Any] | None, tx: Transaction | None
+        self,
+        state: str,
+        reason: str,
+        usage: Mapping[str, Any] | None,
+        tx: Transaction | None,
+        last: Entry | None = None,
     ) -> BatchInfo:
         self._log.require("append")
+        checked = [] if last is None else [(last, last.check())]
         for _ in range(ATTEMPTS):
             if self._record.state == state:
                 return self.info
             if self._record.state != "open":
                 raise ended_error(self.id, self._record.state)
-            known = await self._load()
-            ops: list[Op] = []
+            known, trust = (await self._load()).copy(), self._record.trust
+            tried, ops = known.next, list[Op]()
+            if checked:
+                added, trust = self._plan(checked, known)
+                ops += [each.op for each in added]
             if known.pending:
                 if state == "complete":
                     named = ", ".join(f"{tool} ({id})" for id, tool in known.pending.items())
                     raise Conflict(
                         f"the batch has calls without results: {named}", hint="add them, or interrupt it"
                     )
-                known = known.copy()
                 ops = drop_calls(self._log, await self._log.of_batch(self._record), known)
             made = replace(
                 self._record,
                 state=state,
+                trust=trust,
+                started=None,
                 open_place=None,
                 count=known.count,
                 tokens=known.tokens,
@@ -300,10 +340,13 @@ class Batch:
                 dropped=[*(self._record.dropped or ()), *known.pending] or None,
                 usage=None if usage is None else dict(usage),
             )
+            ops.append(self._log.put(BATCH, self.id, made, self._rev))
+            if self._lease is not None:
+                ops.append(Delete(lease_id(self.id), None))
             try:
-                await self._log.commit([*ops, self._log.put(BATCH, self.id, made, self._rev)], tx)
+                await self._log.commit(ops, tx)
             except VersionConflict as error:
-                await self._catch_up(error, 0)
+                await self._catch_up(error, tried if checked else 0)
                 continue
             self._adopt(made)
             self._state = None
