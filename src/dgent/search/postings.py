@@ -97,8 +97,11 @@ def join_postings(some: Sequence[Postings]) -> Postings:
     """Return several postings as one, in their order."""
     if len(some) == 1:
         return some[0]
+    keys: Sequence[int] = [key for each in some for key in each.keys]
+    if all(isinstance(each.keys, array) and each.keys.itemsize == _LANE for each in some):
+        keys = array("I", keys)
     return Postings(
-        [key for each in some for key in each.keys],
+        keys,
         b"".join([each.counts for each in some]),
         b"".join([each.sizes for each in some]),
         b"".join([each.near for each in some]),
@@ -108,10 +111,7 @@ def join_postings(some: Sequence[Postings]) -> Postings:
 def pack(page: Postings) -> tuple[int, bytes]:
     """Return the first key of a page, and its bytes."""
     first = page.keys[0]
-    offsets = array("I", [key - first for key in page.keys])
-    if _SWAPPED:
-        offsets.byteswap()
-    raw, width = offsets.tobytes(), _width(page.keys[-1] - first)
+    raw, width = _count_from(first, page.keys), _width(page.keys[-1] - first)
     columns = [raw[place::_LANE] for place in range(width)]
     wide = _is_wide(page.counts)
     counts = page.counts if wide else _narrow(page.counts)
@@ -121,6 +121,18 @@ def pack(page: Postings) -> tuple[int, bytes]:
         last = columns[1][-1]
         columns = [bytes((last, *map(columns[1].count, range(last + 1)))), columns[0]]
     return first, b"".join((bytes((head,)), *columns, page.sizes, page.near, counts))
+
+
+def _count_from(first: int, keys: Sequence[int]) -> bytes:
+    """Return the keys of a page, counted from the first one, in four bytes each."""
+    if isinstance(keys, array) and keys.itemsize == _LANE and not _SWAPPED:
+        # As one number: this counts all of them at once.
+        together = int.from_bytes(keys.tobytes(), "little") - first * _repeat(len(keys))
+        return together.to_bytes(_LANE * len(keys), "little")
+    offsets = array("I", [key - first for key in keys])
+    if _SWAPPED:
+        offsets.byteswap()
+    return offsets.tobytes()
 
 
 def _width(span: int) -> int:

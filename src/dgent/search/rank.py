@@ -31,6 +31,7 @@ _MANY_SEEDS = 500
 _SPARSE = 8
 _FITTING = 20  # the same, where only neighbours are compared
 _SHORT = 500  # bytes that are looked at one by one
+_FEW_RECORDS = 200  # that are sorted by their scores at once
 _LANE = 8  # bytes of a signature that are made at once
 
 _BYTES = range(256)
@@ -156,6 +157,9 @@ class Ranking:
     ) -> list[Ranked]:
         """Return the best records, given the signatures of all that have other words, and what they score."""
         levels = _find_levels(words)
+        if levels and len(levels[0]) <= _FEW_RECORDS:  # all records with several words are soon looked at
+            found |= _complete(set(levels[0]).difference(found), words)
+            return self._add_singles(words, few, found)
         if not least:
             found |= _complete(_choose_seeds(words, levels, few).difference(found), words)
             _, least = self._choose_all(found, few)
@@ -164,11 +168,18 @@ class Ranking:
             able = set(levels[fewest - 2])
             able.intersection_update(_find_essential(words, least))
             found |= _complete(able.difference(found), words)
+        return self._add_singles(words, few, found)
+
+    def _add_singles(self, words: Sequence[_Word], few: int, found: dict[int, int]) -> list[Ranked]:
+        """Return the best records, given the signatures of those with several words that may be such."""
+        best, least = self._choose_all(found, few)
         for word in words:
-            if word.most * _SLACK >= least:
-                for ranked in self._choose_single(word, few):
-                    found.setdefault(ranked.record_key, ranked.signature)
-        return self._choose_all(found, few)[0]
+            if word.most * _SLACK < least:
+                continue
+            for ranked in self._choose_single(word, few):
+                found.setdefault(ranked.record_key, ranked.signature)
+            best, least = self._choose_all(found, few)
+        return best
 
     @cached_property
     def _candidates(self) -> dict[int, int]:
@@ -233,6 +244,14 @@ class Ranking:
 
     def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
         """Return the best of some records, and the score that others must reach to be among them."""
+        if len(keys) <= _FEW_RECORDS:
+            every = [
+                Ranked(score, key, signature)
+                for key, signature in zip(keys, signatures, strict=True)
+                if (score := self._score(signature)) is not None
+            ]
+            every.sort(reverse=True)
+            return every[:few], every[few - 1].score if len(every) >= few else 0.0
         scored = [
             (score, signature, records)
             for signature, records in Counter(signatures).items()
