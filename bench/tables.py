@@ -59,6 +59,12 @@ async def _measure(plan: Plan, place: Place, engine: str, insert: Any) -> list[R
         index_elements=[_NOTES.c.id], set_={name: put.excluded[name] for name in _line(0) if name != "id"}
     )
 
+    universe = place.universe
+    assert universe is not None
+    write = _NOTES.update().where(_NOTES.c.id == bindparam("key")).values(n=bindparam("value"))
+    add = _NOTES.update().where(_NOTES.c.id == bindparam("key")).values(n=_NOTES.c.n + 1)
+    serializable = place.engine.execution_options(isolation_level="SERIALIZABLE")
+
     async def get_by_hand(n: int) -> Any:
         async with place.sessions() as session:
             return (await session.execute(read, {"key": f"note-{n}"})).first()
@@ -72,7 +78,40 @@ async def _measure(plan: Plan, place: Place, engine: str, insert: Any) -> list[R
         line = {**_line(n), "created_at": _AT.isoformat()}
         return dgent.Datum(id=line["id"], data=line)
 
+    async def count_blindly(n: int) -> None:
+        async with universe.transaction() as tx:
+            await tx.remember({"n": n})
+            async with place.transaction(tx) as session:
+                await session.execute(add, {"key": f"note-{n}"})
+
+    async def count_what_was_read(n: int) -> None:
+        async with universe.transaction() as tx:
+            await tx.remember({"n": n})
+            async with place.transaction(tx) as session:
+                row = (await session.execute(read, {"key": f"note-{n}"})).one()
+                await session.execute(write, {"key": f"note-{n}", "value": row.n + 1})
+
+    async def count_by_hand(n: int) -> None:
+        async with serializable.begin() as connection:
+            row = (await connection.execute(read, {"key": f"note-{n}"})).one()
+            await connection.execute(write, {"key": f"note-{n}", "value": row.n + 1})
+        await universe.remember({"n": n})
+
     return [
+        await _compare(
+            plan,
+            f"{engine}: read and write in one commit with a record / by a session and a put",
+            count_what_was_read,
+            count_by_hand,
+            None,
+        ),
+        await _compare(
+            plan,
+            f"{engine}: write in one commit with a record / the same with a read",
+            count_blindly,
+            count_what_was_read,
+            None,
+        ),
         await _compare(
             plan, f"{engine}: get / the statement by hand", lambda n: adapter.get(f"note-{n}"), get_by_hand
         ),
@@ -86,11 +125,11 @@ def _line(n: int) -> dict[str, Any]:
     return {"id": f"note-{n}", "text": f"text {n}", "n": n, "tags": ["a", "b"], "created_at": _AT}
 
 
-async def _compare(plan: Plan, work: str, ours: Call, hand: Call) -> Row:
+async def _compare(plan: Plan, work: str, ours: Call, hand: Call, goal: float | None = _GOAL) -> Row:
     numbers = itertools.count()
 
     def draw() -> list[tuple[int]]:
         return [(next(numbers) % _ROWS,) for _ in range(_EACH)]
 
     times = await interleave({"dgent": awaits(ours, draw), "hand": awaits(hand, draw)}, plan.rounds)
-    return compared(work, cpu_of(times), "dgent", "hand", _GOAL)
+    return compared(work, cpu_of(times), "dgent", "hand", goal)

@@ -19,34 +19,10 @@ from dgent.store.port.blob import CHUNK, BlobContents, BlobInfo, IBlobStore
 from dgent.universe import blob as module
 from dgent.universe.blob import BlobStore, key_id, open_blobs
 from dgent.universe.gate import Principal
+from tests.blob.damage import damage
 
 NOW = timedelta(0)
 LARGE = os.urandom(CHUNK) * 2 + b"the end"
-
-
-async def damage(blobs: BlobStore, info: BlobInfo, data: bytes | None) -> None:
-    """Change what an engine has stored, behind its back; None removes it."""
-    contents: Any = blobs.contents
-    if hasattr(contents, "path_of"):
-        path = contents.path_of(info.sha256)
-        os.unlink(path)
-        if data is not None:
-            with open(path, "wb") as file:
-                file.write(data)
-    elif hasattr(contents, "contents"):
-        contents.contents.pop(info.sha256)
-        if data is not None:
-            contents.contents[info.sha256] = data
-    else:
-        pool, u = await contents.pool(), contents.u
-        sql = f"DELETE FROM {u}.blob_content" if data is None else f"UPDATE {u}.blob_chunk SET data = $2"
-        where = (
-            " WHERE sha256 = $1"
-            if data is None
-            else (f" WHERE n = 0 AND upload = (SELECT upload FROM {u}.blob_content WHERE sha256 = $1)")
-        )
-        values = [bytes.fromhex(info.sha256), *([] if data is None else [data])]
-        await pool.call(lambda connection: connection.execute(sql + where, *values))
 
 
 async def test_bytes_come_back_with_type_hash_and_size(blobs: BlobStore) -> None:
@@ -291,8 +267,9 @@ async def test_trust_holds_for_blobs(u: dgent.Universe, blobs: BlobStore, trust:
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 async def test_what_is_no_file_is_damage_and_stops_nothing_else(
-    local: BlobStore, tmp_path: Path, kind: str
+    local: BlobStore, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local.contents, "most_bytes", 0)
     content = (await local.put("a", b"bytes")).sha256
     path, outside = Path(local.contents.place, content[:2], content), tmp_path / "outside"
     path.unlink()

@@ -18,6 +18,7 @@ from dgent.store.port.blob import BlobInfo
 from dgent.store.port.telemetry import TelemetryEvent
 from dgent.universe.blob import BlobStore, key_id, open_blobs
 from dgent.universe.room import load_room
+from tests.blob.damage import damage
 from tests.postgres.lease import url_for
 
 
@@ -63,7 +64,7 @@ async def test_a_copy_has_the_contents_and_forgets_them(u: dgent.Universe, tmp_p
         assert await copied.contents.list() == [] == await open_blobs(u).contents.list()
 
 
-async def test_a_mirror_has_each_content_before_its_key(tmp_path: Path) -> None:
+async def test_a_mirror_has_each_content_before_its_key(tmp_path: Path, kept: str) -> None:
     async with dgent.open("memory:") as u, dgent.open(f"sqlite:///{tmp_path / 'copy.db'}") as target:
         blobs, copied = open_blobs(u), open_blobs(target)
         await blobs.put("one", b"1")
@@ -78,16 +79,18 @@ async def test_a_mirror_has_each_content_before_its_key(tmp_path: Path) -> None:
             assert info.sha256 in await copied.contents.list()
 
 
-async def test_a_copy_of_a_damaged_store_is_refused(tmp_path: Path) -> None:
+async def test_a_copy_of_a_damaged_store_is_refused(tmp_path: Path, kept: str) -> None:
     async with dgent.open(f"sqlite:///{tmp_path / 'store.db'}") as u, dgent.open("memory:") as target:
         blobs = open_blobs(u)
-        os.unlink(blobs.contents.path_of((await blobs.put("key", b"data")).sha256))  # type: ignore[attr-defined]
+        await damage(blobs, await blobs.put("key", b"data"), None)
         with pytest.raises(Corrupt, match="'key'"):
             await copy(u, target)
 
 
 @pytest.mark.parametrize("name", ["membrane.db", "other.db"])
-async def test_a_backup_has_blobs_and_a_restore_brings_them_back(tmp_path: Path, name: str) -> None:
+async def test_a_backup_has_blobs_and_a_restore_brings_them_back(
+    tmp_path: Path, name: str, kept: str
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     folder = home if name == "membrane.db" else None
@@ -98,7 +101,8 @@ async def test_a_backup_has_blobs_and_a_restore_brings_them_back(tmp_path: Path,
         async with blobs.contents.upload() as upload:
             await upload.write(bytes(2 << 20))  # an upload under way is no part of it
             made = await backup.backup(u, folder, tmp_path / "backup")
-        assert len([each for each in made.files if each.startswith("blobs/")]) == 2 and not made.damaged
+        files = [each for each in made.files if each.startswith("blobs/")]
+        assert len(files) == (2 if kept == "files" else 0) and not made.damaged
         await blobs.forget("key")
     await backup.restore(tmp_path / "backup", tmp_path / "new")
     async with dgent.open(f"sqlite:///{tmp_path / 'new' / 'membrane.db'}") as u:
@@ -171,9 +175,9 @@ async def _is_unused() -> bool:
     return False
 
 
-async def test_a_backup_says_which_blobs_are_damaged(local: BlobStore, tmp_path: Path) -> None:
+async def test_a_backup_says_which_blobs_are_damaged(kept: str, local: BlobStore, tmp_path: Path) -> None:
     info = await local.put("key", b"data")
-    Path(local.contents.path_of(info.sha256)).write_bytes(b"what?")  # type: ignore[attr-defined]
+    await damage(local, info, b"what?")
     made = await backup.backup(local._universe._twin(_room=None), None, tmp_path / "backup")
     assert made.damaged == (info.id,)
 
@@ -185,15 +189,12 @@ async def test_an_export_leaves_keys_out(local: BlobStore) -> None:
     assert done.records == 0 and key_id("key").encode() not in b"".join(lines)
 
 
-async def test_doctor_finds_missing_damaged_and_unused_contents(local: BlobStore) -> None:
+async def test_doctor_finds_missing_damaged_and_unused_contents(kept: str, local: BlobStore) -> None:
     room, u = load_room("blobs"), local._universe._twin(_room=None)
     for key in ("missing", "damaged", "unused", "right"):
         info = await local.put(key, key.encode())
-        path = Path(local.contents.path_of(info.sha256))  # type: ignore[attr-defined]
-        if key == "missing":
-            path.unlink()
-        elif key == "damaged":
-            path.write_bytes(b"damageD")
+        if key in ("missing", "damaged"):
+            await damage(local, info, None if key == "missing" else b"damageD")
     await local.delete("unused")
     first, unused = await room.inspect(u)
     assert (first.level, unused.level) == ("problem", "note") and "'missing'" in first.message

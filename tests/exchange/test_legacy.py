@@ -66,7 +66,9 @@ def make_home(home: Path) -> Path:
 
 
 async def read_all(u: dgent.Universe) -> list[Any]:
-    return [(each.id, each.data, each.content) async for each in u.iterate(raw=True)]
+    """Return all records but contents of blobs, which only some engines keep in records."""
+    found = [each async for each in u.iterate(raw=True) if each.schema != "blob.content"]
+    return [(each.id, each.data, each.content) for each in found]
 
 
 def states(result: LegacyResult) -> dict[str, str]:

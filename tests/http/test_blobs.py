@@ -14,6 +14,7 @@ import pytest
 import dgent
 from dgent.doors.http.limit import Limits
 from dgent.universe.blob import BlobStore, open_blobs
+from tests.blob.damage import damage
 from tests.http.client import Client, serve_universe, token_for
 
 DATA = bytes(range(256)) * 5000  # more than one part
@@ -116,7 +117,7 @@ async def test_conditions_name_the_content(client: Client) -> None:
 
 async def test_damage_is_an_error_and_not_a_blob(client: Client, blobs: BlobStore) -> None:
     info = await blobs.put("key", b"right")
-    Path(blobs.contents.path_of(info.sha256)).write_bytes(b"wrong")  # type: ignore[attr-defined]
+    await damage(blobs, info, b"wrong")
     got = await client.send("GET", "/v1/blobs/key")
     assert got.status == 500 and got.json["code"] == "corrupt"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from dgent.store.port.telemetry import TelemetryEvent
 from dgent.universe.blob import open_blobs
 from dgent.universe.telemetry import telemetry_of
 from dgent.universe.universe import Universe
+from tests.blob.damage import damage
 from tests.remote.conftest import OpenAs, Place
 
 
@@ -111,11 +111,7 @@ async def test_conditions_and_refusals(u: Universe, open_as: OpenAs, place: Plac
     with pytest.raises(Denied):
         await other.storage.blob.get("key")
 
-    async def damage(here: Universe) -> None:
-        contents: Any = open_blobs(here).contents
-        Path(contents.path_of(second.sha256)).write_bytes(b"?")
-
-    await place.here(damage)
+    await place.here(lambda here: damage(open_blobs(here), second, b"?"))
     with pytest.raises((Corrupt, Unavailable)):
         await blobs.get("key")
     assert (await blobs.put("key", b"2")).rev is not None and await blobs.get("key") == b"2"

@@ -84,7 +84,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             int, None, "drop events older than this; 0 keeps all, unset is 90"
         ),
         "storage.telemetry.max_bytes": Key(
-            int, None, "drop events beyond this size; 0 is no limit, unset 1 GiB"
+            int, None, "drop events beyond this size; 0 means no limit, unset 1 GiB"
         ),
         "color": Key(str, "auto", "when to print in colour", _WHEN),
         "pager": Key(str, "auto", "when to show long output page by page", _WHEN),

@@ -12,23 +12,27 @@ from dgent.universe.blob import KEY, hashes_in, open_blobs
 
 if TYPE_CHECKING:
     from dgent.model.datum import Datum
+    from dgent.store.backend import Op
     from dgent.store.port.blob import BlobContents
     from dgent.universe.universe import Universe
 
 
 @asynccontextmanager
-async def copy_contents(source: Universe, target: Universe, records: Iterable[Datum]) -> AsyncIterator[None]:
-    """Copy what some records refer to, and hold it until they are committed.
+async def copy_contents(
+    source: Universe, target: Universe, records: Iterable[Datum]
+) -> AsyncIterator[list[Op]]:
+    """Copy what some records refer to, and hold it until they are committed, along with the ops it yields.
 
     A content that the source no longer has is passed over: an old version of a record may refer to it.
     """
+    ops: list[Op] = []
     async with AsyncExitStack() as held:
         for sha256 in _find_hashes(records):
             here, there = open_blobs(source).contents, open_blobs(target).contents
             size = await here.size(sha256)
             if size is not None and await there.size(sha256) != size:
-                await _copy(here, there, Content(sha256, size), held)
-        yield
+                ops += await _copy(here, there, Content(sha256, size), held)
+        yield ops
 
 
 async def check_contents(target: Universe, records: Sequence[Datum]) -> None:
@@ -39,13 +43,16 @@ async def check_contents(target: Universe, records: Sequence[Datum]) -> None:
                 raise make_damage_error(sha256, f"the source lacks it, the blob {record.data.get('key')!r}")
 
 
-async def _copy(here: BlobContents, there: BlobContents, content: Content, held: AsyncExitStack) -> None:
+async def _copy(
+    here: BlobContents, there: BlobContents, content: Content, held: AsyncExitStack
+) -> Sequence[Op]:
     upload = await held.enter_async_context(there.upload())
     async for part in check_parts(here.read(content.sha256), content):
         await upload.write(part)
     made, _ = await upload.publish()
     if made != content:
         raise Corrupt(f"the copy of blob:{content.sha256} has the hash {made.sha256}")
+    return upload.ops
 
 
 def _find_hashes(records: Iterable[Datum]) -> dict[str, None]:

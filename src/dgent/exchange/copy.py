@@ -407,9 +407,10 @@ class _CopyRun:
             schema=MARK.name,
             schema_version=MARK.version,
         )
-        ops = (*ops, Put(mark, self._rev))
-        commit = Commit(ops, author=author, note=note, room=EVERY_ROOM, at_us=self._at)
-        async with copy_contents(self.source, self.target, (op.datum for op in ops if isinstance(op, Put))):
+        records = (op.datum for op in ops if isinstance(op, Put))
+        async with copy_contents(self.source, self.target, records) as contents:
+            ops = (*ops, *contents, Put(mark, self._rev))
+            commit = Commit(ops, author=author, note=note, room=EVERY_ROOM, at_us=self._at)
             done = await self.target.backend.commit(commit, self.target.contracts)
         self._rev, self.seq, self._step = done.written[-1].rev, seq, self._step + 1
 

@@ -54,7 +54,9 @@ async def fetch_contents(
     found: dict[str, tuple[int, str]] = {}
     if place_of(universe._life.storage, "blob") is None:
         return found
-    contents, after = open_blobs(universe).contents, ""
+    here = open_blobs(universe).contents
+    contents: BlobContents = getattr(here, "inner", here)  # without those in the database itself
+    after = ""
     while page := await contents.list(after, PAGE):
         after = page[-1]
         for sha256 in page:

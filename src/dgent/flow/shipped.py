@@ -168,7 +168,7 @@ class ListFunctor(RunFunctor):
 
 
 class LoggedFunctor(RunFunctor):
-    """Agents that write down each step; `Id` is no step, and a row of agents is as many as it has."""
+    """Agents that write down each step; `Id` adds none, and a row of agents as many as it has."""
 
     def __init__(self) -> None:
         async def run(agent: Agent[Any, Any], given: Logged) -> Logged:

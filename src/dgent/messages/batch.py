@@ -255,13 +255,37 @@ class Batch:
             self._state = read_state(await self._log.of_batch(self._record))
         return self._state
 
+    async def start_call(self, call: str) -> None:
+        """Record that a tool call is about to run: if it gets no result, its outcome is unknown."""
+        self._log.require("append")
+        for _ in range(ATTEMPTS):
+            if self._record.state != "open":
+                raise ended_error(self.id, self._record.state)
+            if call in (self._record.started or ()):
+                return
+            answered = (await self._load()).answered
+            running = [each for each in self._record.started or () if each not in answered]
+            made = replace(self._record, started=[*running, call])
+            try:
+                await self._log.commit([self._log.put(BATCH, self.id, made, self._rev)])
+            except VersionConflict as error:
+                await self._catch_up(error, 0)
+                continue
+            self._adopt(made)
+            return
+        raise Conflict(f"others kept changing the batch {self.id!r}", hint="try again", id=self.id)
+
     # -- the end ------------------------------------------------------------------------------
 
     async def complete(
-        self, *, usage: Mapping[str, Any] | None = None, tx: Transaction | None = None
+        self,
+        *,
+        last: Entry | None = None,
+        usage: Mapping[str, Any] | None = None,
+        tx: Transaction | None = None,
     ) -> BatchInfo:
-        """End the batch; a Conflict while calls have no results."""
-        return await self._end("complete", "", usage, tx)
+        """End the batch, with a `last` message in the same commit; a Conflict while calls have no results."""
+        return await self._end("complete", "", usage, tx, last)
 
     async def interrupt(self, reason: str = "", *, tx: Transaction | None = None) -> BatchInfo:
         """End the batch before its answer: calls without results are dropped, and `dropped` names them.
@@ -271,27 +295,37 @@ class Batch:
         return await self._end("interrupted", reason, None, tx)
 
     async def _end(
-        self, state: str, reason: str, usage: Mapping[str, Any] | None, tx: Transaction | None
+        self,
+        state: str,
+        reason: str,
+        usage: Mapping[str, Any] | None,
+        tx: Transaction | None,
+        last: Entry | None = None,
     ) -> BatchInfo:
         self._log.require("append")
+        checked = [] if last is None else [(last, last.check())]
         for _ in range(ATTEMPTS):
             if self._record.state == state:
                 return self.info
             if self._record.state != "open":
                 raise ended_error(self.id, self._record.state)
-            known = await self._load()
-            ops: list[Op] = []
+            known, trust = (await self._load()).copy(), self._record.trust
+            tried, ops = known.next, list[Op]()
+            if checked:
+                added, trust = self._plan(checked, known)
+                ops += [each.op for each in added]
             if known.pending:
                 if state == "complete":
                     named = ", ".join(f"{tool} ({id})" for id, tool in known.pending.items())
                     raise Conflict(
                         f"the batch has calls without results: {named}", hint="add them, or interrupt it"
                     )
-                known = known.copy()
                 ops = drop_calls(self._log, await self._log.of_batch(self._record), known)
             made = replace(
                 self._record,
                 state=state,
+                trust=trust,
+                started=None,
                 open_place=None,
                 count=known.count,
                 tokens=known.tokens,
@@ -303,7 +337,7 @@ class Batch:
             try:
                 await self._log.commit([*ops, self._log.put(BATCH, self.id, made, self._rev)], tx)
             except VersionConflict as error:
-                await self._catch_up(error, 0)
+                await self._catch_up(error, tried if checked else 0)
                 continue
             self._adopt(made)
             self._state = None

@@ -47,7 +47,7 @@ class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One request/response cycle, as it is stored.
 
     `saw` is the commit that its history ends at. `dropped` are the calls that got no result before it was
-    interrupted.
+    interrupted, `started` those that began to run.
     """
 
     id: str
@@ -66,6 +66,7 @@ class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     reason: str
     dropped: tuple[str, ...]
+    started: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -164,4 +165,11 @@ def copy_fields(kind: type[S], value: Any, **given: Any) -> S:
 
 def build_batch(id: str, value: BatchRecord, started_at: datetime) -> BatchInfo:
     """Build a BatchInfo from its record."""
-    return copy_fields(BatchInfo, value, id=id, started_at=started_at, dropped=tuple(value.dropped or ()))
+    return copy_fields(
+        BatchInfo,
+        value,
+        id=id,
+        started_at=started_at,
+        dropped=tuple(value.dropped or ()),
+        started=tuple(value.started or ()),
+    )

@@ -46,7 +46,8 @@ class BatchRecord:
     """One request/response cycle. `saw` is the newest commit when it began: its history ends there.
 
     `open_place` is its place while it is open, so that an index lists those. `count` and `tokens` are those
-    of its messages, known when it ends. `dropped` are calls without results that were dropped then.
+    of its messages, known when it ends. `dropped` are calls without results that were dropped then, `started`
+    those that began to run while it is open.
     """
 
     agent: str
@@ -65,6 +66,7 @@ class BatchRecord:
     reason: str = ""
     dropped: Any = None
     usage: Any = None
+    started: Any = None
 
 
 @dataclass(frozen=True)

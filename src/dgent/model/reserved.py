@@ -44,7 +44,7 @@ OWNERS: dict[str, str] = {
     **{f"cupboard.{name}": "cupboard" for name in _CUPBOARD},
     **{f"membrane.{name}": "membrane" for name in _MEMBRANE},
     **{f"message.{name}": "messages" for name in _MESSAGES},
-    **{f"blob.{name}": "blobs" for name in ("key", "orphan")},
+    **{f"blob.{name}": "blobs" for name in ("key", "orphan", "content")},
     "code.file": "code",
 }
 """The room of each schema."""
@@ -61,19 +61,24 @@ PARTS = frozenset(("flow.delta",))
 MARKS = frozenset(("cupboard/turn",))
 """The ids of records that a room writes and removes while it works, whatever the request."""
 
+CONTENTS = ("blob.content/", "blob.orphan/")
+"""How ids of contents of blobs begin, and of notes on them: they follow from the keys that are stored."""
+
 PRIVATE: dict[str, frozenset[str]] = {
     "blocks": frozenset(f"block.{name}" for name in _BLOCK_PRIVATE),
     "messages": frozenset(f"message.{name}" for name in _MESSAGES),
     "code": frozenset(("code.file",)),
-    "dgent": frozenset(OWN + name for name in _OWN),
+    "dgent": frozenset((*(OWN + name for name in _OWN), "blob.content")),
 }
 """The schemas that nobody below a partner reads, unless their room says who may."""
 
 
-UNSHARED = frozenset(("blob.orphan", "block.text", "dgent.consent", "dgent.grant", "dgent.token"))
+UNSHARED = frozenset(
+    ("blob.content", "blob.orphan", "block.text", "dgent.consent", "dgent.grant", "dgent.token")
+)
 """The schemas of records that stay in their store: nobody copies, exports or merges them.
 
-They follow from others, or give access to this very store.
+They follow from others, or give access to this very store; contents go with the keys that refer to them.
 """
 
 

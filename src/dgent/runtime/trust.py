@@ -57,6 +57,15 @@ def write_source(trust: str, place: str = "") -> str | None:
     return f"{_MARK}{trust} {said}".rstrip()
 
 
+def lower_source(source: str | None, trust: str, place: str = "") -> str | None:
+    """Return the source of a record that is written at a trust: never one that claims more than before."""
+    made = write_source(trust, place)
+    before = read_source(source)
+    if made is None or not is_at_least(before.trust, trust):
+        return source
+    return made
+
+
 def read_source(source: str | None) -> Origin:
     """Return the origin that a record's `source` names; any other source is the partner's own word."""
     if source is None or not source.startswith(_MARK):

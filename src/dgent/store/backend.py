@@ -15,7 +15,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.store.engine.row import SchemaRows
-from dgent.store.port.statement import BoundStatement
+from dgent.store.port.attached import BoundStatement
 from dgent.store.search import (
     EmbeddedSchema,
     GivenVector,
@@ -106,7 +106,7 @@ class Guard(msgspec.Struct, frozen=True):
     """The reads of a transaction; a commit since then that touches them is a conflict.
 
     `sees` says of an id, its schema, and a version if there is one, whether that may be seen: what never
-    could be is no conflict.
+    could be does not conflict.
     """
 
     since: int

@@ -15,7 +15,7 @@ SUFFIX = ".migrating"
 
 
 def marker_of(backend: Backend) -> str | None:
-    """Return the path of the file that marks a migration; None for a store that is no file or folder."""
+    """Return the path of the file that marks a migration; None for a store that is not a file or folder."""
     store: Any = backend
     place: str | None = getattr(store, "folder", None) or getattr(store, "path", None)
     return None if place is None else place + SUFFIX

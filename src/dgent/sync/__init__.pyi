@@ -48,7 +48,8 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.offline.report import Degradation
-from dgent.store.port.statement import BoundStatement, Params
+from dgent.store.port.attached import BoundStatement, Repeat
+from dgent.store.port.statement import Params
 from dgent.store.search import OwnVersions, VectorPage
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.storage import StorageProvider
@@ -355,6 +356,12 @@ class Transaction:
         than `rows`. Only SQLite and Postgres can do it.
         """
 
+    def repeat(self, steps: Sequence[Repeat]) -> None:
+        """Have the commit run again what a session of SQL ran here and took back, in the same order.
+
+        If a statement then answers other rows, or changes another number of them, the commit fails.
+        """
+
     def get(self, id: str, *, raw: bool = False) -> Any:
         """Return a record as this transaction sees it; None when there is none."""
 
@@ -491,9 +498,12 @@ class Universe:
         `statements` are those that `check_statement` returned, and are done or not with the ops.
         """
 
-    def check_statement(self, query: str, params: Params | None = None) -> BoundStatement:
+    def check_statement(
+        self, query: str, params: Params | None = None, *, reads: bool = False
+    ) -> BoundStatement:
         """Return a statement on the caller's own tables for a commit; Denied below partner trust.
 
+        One that `reads` is compared with the answer that it gave before.
         Unsupported where records and tables are not in one database.
         """
 

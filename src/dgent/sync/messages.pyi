@@ -134,8 +134,17 @@ class Batch:
     def reload(self) -> None:
         """Read the batch again."""
 
-    def complete(self, *, usage: Mapping[str, Any] | None = None, tx: Transaction | None = None) -> BatchInfo:
-        """End the batch; a Conflict while calls have no results."""
+    def start_call(self, call: str) -> None:
+        """Record that a tool call is about to run: if it gets no result, its outcome is unknown."""
+
+    def complete(
+        self,
+        *,
+        last: Entry | None = None,
+        usage: Mapping[str, Any] | None = None,
+        tx: Transaction | None = None,
+    ) -> BatchInfo:
+        """End the batch, with a `last` message in the same commit; a Conflict while calls have no results."""
 
     def interrupt(self, reason: str = "", *, tx: Transaction | None = None) -> BatchInfo:
         """End the batch before its answer: calls without results are dropped, and `dropped` names them.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dgent.doors.tools.answer import Answer
+from dgent.runtime.tool.tool import Arguments, CallInfo
 from dgent.sync import Universe
 from dgent.sync.blocks import Library
 from dgent.verbs.context import Context
@@ -38,6 +39,9 @@ class Toolbox:
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None) -> Answer:
         """Call a tool by its name, with arguments as a map or as JSON text."""
+
+    def describe(self, name: str, arguments: Arguments = None) -> CallInfo | None:
+        """Return the effect of a call, for a loop that decides whether to make it; None for a wrong call."""
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the tools by name, as async functions whose signatures say what they take."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeVar
@@ -47,22 +48,31 @@ def wait(awaitable: Awaitable[R]) -> R:
 
 
 _PLACES = re.compile(
-    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | --[^\n]* | /\*.*?\*/
-      | (?P<next>\?) | \$(?P<number>\d+)""",
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | --[^\n]* | /\*.*?\*/ | (?P<next>\?)""",
+    re.VERBOSE | re.DOTALL,
+)
+_NUMBERS = re.compile(
+    r"""[eE]'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+      | \$(?P<tag>(?:[^\W\d]\w*)?)\$ .*? \$(?P=tag)\$ | \$(?P<number>\d+)""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 def name_places(query: str, params: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a statement with parameters by name, as the port takes them, for one that has them by place."""
+    """Return a statement with parameters by name, as the port takes them, for one that has them as `?`."""
     numbers = count(1)
+    named = _PLACES.sub(lambda found: f":p{next(numbers)}" if found["next"] else found[0], query)
+    return named, _name_values(params)
 
-    def name(found: re.Match[str]) -> str:
-        if found["number"]:
-            return f":p{found['number']}"
-        return f":p{next(numbers)}" if found["next"] else found[0]
 
-    return _PLACES.sub(name, query), {f"p{number}": value for number, value in enumerate(params, 1)}
+def name_numbers(query: str, params: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """Return a statement with parameters by name for one of Postgres, which has them as `$1`."""
+    named = _NUMBERS.sub(lambda found: f":p{found['number']}" if found["number"] else found[0], query)
+    return named, _name_values(params)
+
+
+def _name_values(params: Sequence[Any]) -> dict[str, Any]:
+    return {f"p{number}": value for number, value in enumerate(params, 1)}
 
 
 class Cursor:
@@ -70,7 +80,7 @@ class Cursor:
 
     def __init__(self, connection: Connection) -> None:
         self._session = connection.session
-        self._rows: Iterator[Any] = iter(())
+        self._rows: deque[Any] = deque()  # by the name that cursors of SQLAlchemy's own drivers have
         self.description: list[tuple[Any, ...]] | None = None
         self.rowcount = -1
         self.lastrowid: int | None = None
@@ -87,31 +97,34 @@ class Cursor:
         else:
             self.description = None
             self.rowcount = answer.changed
-        self._rows = iter(answer.rows)
+        self._rows = deque(answer.rows)
         self.lastrowid = answer.last_id
         return self
 
     def executemany(self, query: str, rows: Sequence[Mapping[str, Any]]) -> Cursor:
         """Run one statement for each row of parameters."""
         self.rowcount = wait(self._session.run_many(query, rows))
-        self.description, self._rows = None, iter(())
+        self.description, self._rows = None, deque()
         return self
 
     def fetchone(self) -> Any:
         """Return the next row; None after the last one."""
-        return next(self._rows, None)
+        return self._rows.popleft() if self._rows else None
 
     def fetchmany(self, size: int | None = None) -> list[Any]:
         """Return the next rows, at most `size` of them."""
-        wanted = self.arraysize if size is None else size
-        return [row for _, row in zip(range(wanted), self._rows, strict=False)]
+        wanted = min(self.arraysize if size is None else size, len(self._rows))
+        return [self._rows.popleft() for _ in range(wanted)]
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
-        return list(self._rows)
+        rows = list(self._rows)
+        self._rows.clear()
+        return rows
 
     def __iter__(self) -> Iterator[Any]:
-        return self._rows
+        while self._rows:
+            yield self._rows.popleft()
 
     def setinputsizes(self, *sizes: Any) -> None:
         """Do nothing: SQLite asks for no sizes."""
@@ -124,7 +137,7 @@ class Cursor:
 
     def close(self) -> None:
         """Drop the rows."""
-        self._rows = iter(())
+        self._rows.clear()
 
 
 class Connection:

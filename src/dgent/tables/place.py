@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.pool import NullPool
-from sqlalchemy.sql.elements import ReleaseSavepointClause, RollbackToSavepointClause, SavepointClause
 
 from dgent.config.secret import mask
-from dgent.errors import InputError, Unsupported
+from dgent.errors import InputError, TransactionConflict, Unsupported
 from dgent.store import registry
+from dgent.store.port.attached import BACK, MARK, Repeat
 from dgent.store.port.relational import IRelationalStore
-from dgent.store.port.statement import Dialect
+from dgent.store.port.statement import Dialect, Params, Statement, one
 from dgent.tables import dbapi
 from dgent.tables.dialect import DgentDialect
+from dgent.tables.recorder import Recorder
 from dgent.universe.relational import open_driver, open_session
 
 if TYPE_CHECKING:
@@ -59,11 +67,11 @@ class Place:
     async def transaction(self, tx: Transaction) -> AsyncIterator[AsyncSession]:
         """Give a session whose changes are part of a transaction of the universe: all of it happens, or none.
 
-        The session sees its own changes. At the end of the block they are taken back, and handed to `tx`,
-        which makes them again when it commits; where one then changes another number of rows than it did
-        here, the commit is undone with a Conflict. A value that was read here and changed meanwhile is not
-        noticed: compute it in the statement, or give the model a `version_id_col`. What the session rolled
-        back is not made again. It may not commit by itself, nor change which tables there are.
+        The session sees its own changes, and those of earlier sessions of `tx`. At the end of the block they
+        are taken back, and handed to `tx`, which runs all statements again when it commits, those that read,
+        too. If one then answers other rows, or changes another number of them, somebody else was faster:
+        the commit fails with a TransactionConflict, and `u.transact` runs its function again. What the
+        session rolled back is not made. It may not commit by itself, nor change which tables there are.
         """
         if not self.shared or self.universe is None:
             raise Unsupported(
@@ -74,19 +82,49 @@ class Place:
             raise InputError(
                 "this is a transaction of another universe", hint="use that of the place's universe"
             )
+        recorder = Recorder(self.engine.dialect.name == "postgresql")
+        try:
+            async with self._record(tx, recorder) as session:
+                yield session
+        except SQLAlchemyError as error:
+            if await self._is_outdated(recorder.done, error):
+                raise TransactionConflict(
+                    f"rows that this transaction read have changed since: {error}",
+                    hint="run the transaction again",
+                ) from error
+            raise
+        await tx.repeat(recorder.done)
+
+    @asynccontextmanager
+    async def _record(self, tx: Transaction, recorder: Recorder) -> AsyncIterator[AsyncSession]:
+        """Give a session that is recorded, and taken back at the end."""
         async with self.engine.connect() as connection:
-            recorder = _Recorder()
+            await _repeat_earlier(connection, tx)
             recorder.listen(connection.sync_connection)
             try:
                 async with AsyncSession(connection, expire_on_commit=False) as session:
-                    yield session
-                    await session.flush()
-                    done = list(recorder.done)  # the end of the session is a rollback, too
+                    try:
+                        yield session
+                        await session.flush()
+                    finally:
+                        recorder.stop(connection.sync_connection)  # the end of a session is a rollback, too
             finally:
-                recorder.stop(connection.sync_connection)
                 await connection.rollback()
-        for query, params, rows in done:
-            await tx.execute(query, params, rows=rows)
+
+    async def _is_outdated(self, done: Sequence[Repeat], error: SQLAlchemyError) -> bool:
+        """Return whether an error comes from others, who changed what a session had read before it wrote."""
+        if getattr(getattr(error, "orig", None), "sqlstate", None) in ("40001", "40P01"):
+            return True
+        reads = list(takewhile(lambda step: step.reads, done))
+        async with self.engine.connect() as connection:
+            for step in reads:
+                assert isinstance(step.query, str)
+                if step.answer is not None:
+                    found = step.answer.hash()
+                    found.add(await _run(connection, step.query, step.params[0]))
+                    if found.digest() != step.answer.digest:
+                        return True
+        return False
 
     async def close(self) -> None:
         """Close the connections; the universe stays open."""
@@ -119,6 +157,31 @@ async def connect(where: Universe | str) -> Place:
     return Place(_make_engine(tables.dialect, lambda: open_one(tables)), f"{where!r}", universe=where)
 
 
+async def _repeat_earlier(connection: AsyncConnection, tx: Transaction) -> None:
+    """Run what earlier sessions of a transaction changed, so that a later one sees it."""
+    raw = (await connection.get_raw_connection()).driver_connection
+    if connection.dialect.name == "sqlite":
+        raw.joined = True  # type: ignore[union-attr]
+    undone = 0
+    for each in tx._statements:
+        undone += (each.statement is MARK) - (each.statement is BACK)
+        if undone or each.is_mark or each.reads:
+            continue
+        for params in (each.params, *each.more):
+            await _run(connection, each.statement, params)
+
+
+async def _run(connection: AsyncConnection, query: str | Statement, params: Params | None) -> Sequence[Any]:
+    """Run a statement that has its parameters by name, and return its rows as the driver gives them."""
+    postgres = connection.dialect.name == "postgresql"
+    statement = one(query, "postgres" if postgres else "sqlite") if isinstance(query, str) else query
+    given: Any = params
+    if postgres:
+        given = tuple((params or {})[name] for name in statement.names)
+    done = await connection.exec_driver_sql(statement.sql, given)
+    return done.all() if done.returns_rows else ()
+
+
 def _plain_url(url: str) -> str:
     """Return a URL without the name of a driver: `postgresql+asyncpg://…` is `postgresql://…`."""
     return re.sub(r"\A(sqlite|postgresql)\+\w+:", r"\1:", url)
@@ -132,104 +195,3 @@ def _make_engine(dialect: Dialect, open_one: Callable[[], Any]) -> AsyncEngine:
     return create_async_engine(
         "sqlite+dgent://", creator=lambda: dbapi.connect(session=open_one()), poolclass=NullPool
     )
-
-
-_WRITES = re.compile(r"\b(?:insert|update|delete|replace)\b", re.IGNORECASE)
-_FIRST = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
-_READS = ("select", "values", "pragma", "explain", "show")
-_SAVEPOINTS = (SavepointClause, RollbackToSavepointClause, ReleaseSavepointClause)
-_CHANGES = ("insert", "update", "delete", "replace", "with")
-
-
-class _Recorder:
-    """Records what a session changes: statements, parameters, and how many rows each of them changed.
-
-    What the session takes back, it takes back here. It cannot commit: that is for the transaction to do.
-    """
-
-    def __init__(self) -> None:
-        self.done: list[tuple[str, Any, int | None]] = []
-        self._marks: list[int] = []
-        self._events: dict[str, Callable[..., None]] = {
-            "before_cursor_execute": self._check,
-            "after_cursor_execute": self._record,
-            "savepoint": self._mark,
-            "rollback_savepoint": self._go_back,
-            "rollback": self._clear,
-            "commit": self._refuse,
-        }
-
-    def listen(self, connection: Any) -> None:
-        for name, work in self._events.items():
-            event.listen(connection, name, work)
-
-    def stop(self, connection: Any) -> None:
-        for name, work in self._events.items():
-            event.remove(connection, name, work)
-
-    def _check(
-        self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
-    ) -> None:
-        first = _find_first(statement)
-        if first in _READS or first in _CHANGES or _is_savepoint(context):
-            return
-        raise Unsupported(
-            f"{first.upper()} cannot be part of a transaction of the universe",
-            hint="run it before, with a session of `place.sessions`",
-        )
-
-    def _record(
-        self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
-    ) -> None:
-        if _find_first(statement) not in _CHANGES or not _WRITES.search(statement):
-            return
-        _check_ids(context)
-        rows = -1 if executemany else cursor.rowcount
-        for each in parameters if executemany else [parameters]:
-            query, params = (
-                (statement, each) if isinstance(each, dict) else dbapi.name_places(statement, each)
-            )
-            self.done.append((query, params, None if rows < 0 else rows))
-
-    def _mark(self, connection: Any, name: str | None) -> None:
-        self._marks.append(len(self.done))
-
-    def _go_back(self, connection: Any, name: str, context: Any) -> None:
-        # Savepoints of a connection are named by their number, which `_mark` is not told.
-        del self.done[self._marks[int(name.rpartition("_")[2]) - 1] :]
-
-    def _clear(self, connection: Any) -> None:
-        self.done.clear()
-
-    def _refuse(self, connection: Any) -> None:
-        raise InputError(
-            "a session in a transaction of the universe cannot commit by itself",
-            hint="leave the commit out: its changes are made when the transaction commits",
-        )
-
-
-def _find_first(statement: str) -> str:
-    """Return the first word of a statement, in lower case."""
-    found = _FIRST.match(statement)
-    return found[1].lower() if found else ""
-
-
-def _is_savepoint(context: Any) -> bool:
-    """Return whether SQLAlchemy itself makes a savepoint, or ends one."""
-    return isinstance(getattr(context.compiled, "statement", None), _SAVEPOINTS)
-
-
-def _check_ids(context: Any) -> None:
-    """Refuse an INSERT whose id the database makes: it would make another one when the commit runs."""
-    table = getattr(getattr(context.compiled, "compile_state", None), "dml_table", None)
-    if not context.isinsert or table is None or context.compiled.statement.select is not None:
-        return
-    for column in table.primary_key:
-        for given in context.compiled_parameters:
-            if given.get(column.key, given.get(f"{column.key}_m0")) is None:
-                raise InputError(
-                    f"the {column.name} of a row of {table.name} is made by the database, and would be"
-                    " another one when the transaction commits",
-                    hint=f"give the {column.name} with the row",
-                    field=column.name,
-                )

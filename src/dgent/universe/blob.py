@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -39,13 +40,22 @@ from dgent.store.port.blob import (
     name_user,
 )
 from dgent.store.registry import contents_beside, contents_for
+from dgent.universe.blob_record import (
+    CONTENT,
+    MOST_BYTES,
+    ORPHAN,
+    ROOM,
+    RecordContents,
+    content_id,
+    note_orphan,
+    orphan_id,
+)
 from dgent.universe.contract import Contracts
 from dgent.universe.gate import Gate
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
-ROOM = "blobs"
 GRACE = timedelta(days=1)
 PAGE = 500
 BATCH = 10_000  # contents of a collection that are looked at together
@@ -62,31 +72,25 @@ class BlobKey(msgspec.Struct, frozen=True):
     content_type: str
 
 
-class BlobOrphan(msgspec.Struct, frozen=True):
-    """A content that a collection found without references, since when."""
-
-    content: str
-    since_us: int
-
-
 KEY = Schema("blob.key", contract=BlobKey, indexes=("key",), owner=ROOM)
-ORPHAN = Schema("blob.orphan", contract=BlobOrphan, history="none", feed=False, owner=ROOM)
-
-
-SCHEMAS: tuple[Schema[Any], ...] = (KEY, ORPHAN)
+SCHEMAS: tuple[Schema[Any], ...] = (KEY, ORPHAN, CONTENT)
 
 
 class BlobPlace:
     """The contents of an open store, shared by all handles on it."""
 
-    def __init__(self, contents: BlobContents, user: str | None) -> None:
-        self.contents, self.declared = contents, False
+    def __init__(self, universe: Universe, contents: BlobContents, user: str | None) -> None:
+        self.declared = False
         self.user = user  # the name of this store at a place that others may use too
         self.noted = user is None
         self.checked: dict[str, object] = {}  # contents that were as they should be, and their stamps
         self.contracts = Contracts()
         for schema in SCHEMAS:
             self.contracts.add(schema)
+        self.contents = contents
+        if getattr(universe.backend, "reachable_store", universe.backend).name == "sqlite":
+            room = universe.for_room(ROOM, contracts=self.contracts)
+            self.contents = RecordContents(room, contents, 0 if user is not None else MOST_BYTES)
 
 
 def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
@@ -98,9 +102,9 @@ def open_blobs(universe: Universe, url: str | None = None) -> BlobStore:
     life = universe._life
     if life.blobs is None:
         url = url or life.storage.get("blob", {}).get("url")
-        backend = universe._unlimited().backend
-        made = contents_for(url) if url else contents_beside(backend)
-        life.blobs = BlobPlace(made, _name_store(backend) if url else None)
+        everything = universe._unlimited()
+        made = contents_for(url) if url else contents_beside(everything.backend)
+        life.blobs = BlobPlace(everything, made, _name_store(everything.backend) if url else None)
     place: BlobPlace = life.blobs
     return BlobStore(universe, place)
 
@@ -192,7 +196,8 @@ class BlobStore:
             writer = BlobWriter(upload)
             yield writer
             content, known = await upload.publish()
-            writer.info = await self._store_key(key, content, content_type, expect, known)
+            ops = upload.ops or await self._end_waiting(content, known and expect != NEW)
+            writer.info = await self._store_key(key, content, content_type, expect, ops)
 
     def _check_may_write(self, expect: Expect) -> Expect:
         """Refuse before a byte is taken; who may only add gets a new key or none."""
@@ -205,7 +210,7 @@ class BlobStore:
         return expect
 
     async def _store_key(
-        self, key: str, content: Content, content_type: str, expect: Expect, known: bool
+        self, key: str, content: Content, content_type: str, expect: Expect, others: Sequence[Op]
     ) -> BlobInfo:
         datum = Datum(
             key_id(key),
@@ -222,12 +227,15 @@ class BlobStore:
         before = None if expect in (0, NEW) else await self._universe.get(datum.id, raw=True)
         if before is not None:  # the record is as old as its key
             datum = datum.replace(created_at=before.created_at)
-        ops: builtins.list[Op] = [Put(datum, expect)]
-        if known and expect != NEW and await self._unlimited().exists(_orphan_id(content.sha256)):
-            ops.append(Delete(_orphan_id(content.sha256)))  # its time begins anew if it is orphaned again
+        ops = [Put(datum, expect), *others]
         done = (await self._universe.commit(ops, note=f"put blob {_brief(key)}")).written[0]
         at = None if done.at_us is None else clock.from_us(done.at_us)
         return BlobInfo(key, content.sha256, content.size, content_type, at, done.rev)
+
+    async def _end_waiting(self, content: Content, may_wait: bool) -> Sequence[Op]:
+        """Return the op by which a content that waits to be collected no longer does."""
+        orphan = orphan_id(content.sha256)
+        return (Delete(orphan),) if may_wait and await self._unlimited().exists(orphan) else ()
 
     async def delete(self, key: str, *, expect: Expect = None) -> bool:
         """Delete a key; False when there was none. Its content stays while anything refers to it."""
@@ -369,12 +377,12 @@ class BlobStore:
             return orphans
         noted: dict[str, Datum] = {}
         for start in range(0, len(found), PAGE):
-            ids = [_orphan_id(each) for each in found[start : start + PAGE]]
+            ids = [orphan_id(each) for each in found[start : start + PAGE]]
             known = await self._universe.get_many(ids, raw=True)
             noted |= {each.data["content"]: each for each in known if each is not None}
         now = clock.now()
-        ops: builtins.list[Op] = [Delete(_orphan_id(each)) for each in noted if each not in orphans]
-        ops += [_note_orphan(each, now) for each in orphans if each not in noted]
+        ops: builtins.list[Op] = [Delete(orphan_id(each)) for each in noted if each not in orphans]
+        ops += [note_orphan(each, clock.to_us(now)) for each in orphans if each not in noted]
         if ops and not dry_run:
             await self._declare()
             for start in range(0, len(ops), PAGE):
@@ -388,7 +396,7 @@ class BlobStore:
     async def _remove(self, sha256: str) -> bool:
         removed = await self.contents.remove(sha256, lambda: self._is_used(sha256))
         if removed:
-            await self._universe.delete(_orphan_id(sha256))
+            await self._universe.delete(orphan_id(sha256))
         return removed
 
     async def _find_orphans(self, hashes: Iterable[str]) -> builtins.list[str]:
@@ -424,7 +432,12 @@ class BlobStore:
         orphans = await self._find_orphans(dict.fromkeys(hashes))
         if orphans:
             await self._check_own_place()
-        return sum([await self._remove(each) for each in orphans])
+        removed = sum([await self._remove(each) for each in orphans])
+        # No bytes in free pages, and no hash, by which one could guess them; what was stored again stays.
+        traces = [make(each) for each in orphans for make in (content_id, orphan_id)]
+        if traces:
+            await self._unlimited().backend.forget(traces, self._universe.author, ROOM, True)
+        return removed
 
     def _check_may_read(self) -> None:
         gate = self._universe.backend
@@ -451,10 +464,17 @@ async def drop_unused(universe: Universe, ids: Sequence[str]) -> AsyncIterator[N
     if not getattr(everything.backend, "holds_rooms", True) or universe.degraded is not None:
         yield  # the server does it, or the replay of what is pending
         return
-    hashes = await find_contents(everything, ids)
+    hashes = await find_contents(everything, ids) if await _has_contents(everything) else []
     yield
     if hashes:
         await open_blobs(everything).drop(hashes)
+
+
+async def _has_contents(universe: Universe) -> bool:
+    """Return False if no blob was ever stored, as far as that is quickly seen."""
+    if universe.blob_folder is None or os.path.isdir(universe.blob_folder):
+        return True
+    return bool(await universe.query(Query(schema=CONTENT.name, limit=1, content=False), raw=True))
 
 
 async def find_contents(universe: Universe, ids: Iterable[str]) -> list[str]:
@@ -489,15 +509,6 @@ def _info_of(datum: Datum) -> BlobInfo:
     return BlobInfo(
         data["key"], sha256, data["size"], check_type(data.get("content_type")), datum.updated_at, datum.rev
     )
-
-
-def _orphan_id(sha256: str) -> str:
-    return f"{ORPHAN.name}/{sha256}"
-
-
-def _note_orphan(sha256: str, now: datetime) -> Put:
-    data = {"content": sha256, "since_us": clock.to_us(now)}
-    return Put(Datum(_orphan_id(sha256), data=data, schema=ORPHAN.name, schema_version=ORPHAN.version))
 
 
 def _brief(key: str) -> str:

@@ -69,7 +69,7 @@ class BlobRoom(Room):
             changed = base is None or not says_the_same(base, left)
             return MergedRecord(right, ("content",) if changed else ())
 
-        return Rules({KEYS: merge}, internal=frozenset(("blob.orphan",)))
+        return Rules({KEYS: merge}, internal=frozenset(("blob.content", "blob.orphan")))
 
     def keeper(self, universe: Universe) -> Keeper:
         """Return the undo of keys."""

@@ -416,7 +416,7 @@ class Gate:
         )
 
     async def _with_guard(self, guard: Guard, ask: Callable[[Guard], Awaitable[R]]) -> R:
-        """Return an answer that depends on a guard; what may not be seen is no conflict.
+        """Return an answer that depends on a guard; changes that may not be seen do not conflict.
 
         Scopes cost reads, so they are looked at only when something is in the way at all.
         """
@@ -430,7 +430,8 @@ class Gate:
     def _check_adds(self, op: Op) -> None:
         """Refuse anything but adding a record to a room; marks of a room do not count."""
         adds = isinstance(op, Put) and op.expect in (0, NEW)
-        if not (adds or isinstance(op, Check) or op.id in reserved.MARKS):
+        marks = op.id in reserved.MARKS or op.id.startswith(reserved.CONTENTS)
+        if not (adds or marks or isinstance(op, Check)):
             self._refuse(f"change {op.id!r}")
 
     async def _find_hidden(self, ids: Sequence[str], deleted: bool = False) -> Collection[str]:

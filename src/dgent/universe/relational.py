@@ -168,6 +168,7 @@ class _Session(SQLSession):
         self._tables, self._machine = tables, machine
         self._inner: SQLSession | None = None
         self._writes = False  # whether the machine counts the open transaction
+        self.joined = False  # whether it is part of a transaction of the universe
         self.isolation: Isolation = "READ COMMITTED"
 
     def _open(self) -> SQLSession:
@@ -190,6 +191,11 @@ class _Session(SQLSession):
     async def run(self, query: str, params: Params | None = None) -> Answer:
         """Run one statement; the first one that writes begins a transaction."""
         if not self._tables.is_plain(query):
+            if self.joined:
+                raise Denied(
+                    "records of a room are not read by a session in a transaction of the universe",
+                    hint="read them with the transaction itself, which then notices if they change",
+                )
             query, params = await self._tables.attach(query, params)
         reads = self.isolation != "SERIALIZABLE" and one(query, "sqlite").first in _READS
         return await self._guard(

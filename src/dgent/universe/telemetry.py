@@ -51,7 +51,7 @@ def _open(life: OpenState, backend: Backend) -> ITelemetryStore:
 
 
 def retention_of(chosen: Mapping[str, Any]) -> Retention:
-    """Return the rule that settings have; 0 is no limit."""
+    """Return the rule that settings have; 0 means no limit."""
     given = {
         name: chosen[name] or None for name in ("keep_days", "max_bytes") if chosen.get(name) is not None
     }

@@ -35,7 +35,8 @@ from dgent.universe.contract import Doubts, Recalled, raw_of
 from dgent.universe.search import Hits
 
 if TYPE_CHECKING:
-    from dgent.store.port.statement import BoundStatement, Params
+    from dgent.store.port.attached import BoundStatement, Repeat
+    from dgent.store.port.statement import Params
     from dgent.universe.universe import Universe
 
 
@@ -222,6 +223,23 @@ class Transaction:
         bound = await self._universe.check_statement(query, params)
         self._statements.append(bound._replace(rows=rows))
 
+    async def repeat(self, steps: Sequence[Repeat]) -> None:
+        """Have the commit run again what a session of SQL ran here and took back, in the same order.
+
+        If a statement then answers other rows, or changes another number of them, the commit fails.
+        """
+        from dgent.store.port.attached import BoundStatement  # loads when it is used
+
+        self._check_open()
+        for query, params, rows, answer, reads in steps:
+            if not isinstance(query, str):
+                self._statements.append(BoundStatement(query, None))
+                continue
+            bound = await self._universe.check_statement(query, params[0], reads=reads)
+            self._statements.append(
+                bound._replace(rows=rows, answer=answer, more=tuple(params[1:]), repeats=True)
+            )
+
     def _buffer_put(self, op: Put) -> Datum:
         """Buffer a put in storable form, so that anything wrong with it is reported now."""
         op = write.add_author(op, self._universe.author)
@@ -381,7 +399,7 @@ class Transaction:
         self._check_open()
         self._done = True
         if not self._ops:
-            if self._statements:
+            if any(not each.reads for each in self._statements):
                 raise InputError(
                     "this transaction has statements and no records",
                     hint="use `u.storage.relational.transaction()` for tables alone",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -152,8 +152,6 @@ class Universe(UniverseReader, UniverseWriter):
 
     def _drop_blobs(self, ids_: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """Return a context for forgetting records, after which contents that only they used are gone."""
-        if self.blob_folder is not None and not os.path.isdir(self.blob_folder):
-            return nullcontext()  # no blob was ever stored
         from dgent.universe.blob import drop_unused  # loads when it is used
 
         return drop_unused(self, ids_)

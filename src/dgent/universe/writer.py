@@ -20,7 +20,8 @@ from dgent.universe.handle import UniverseHandle
 from dgent.universe.transaction import Transaction, transact
 
 if TYPE_CHECKING:
-    from dgent.store.port.statement import BoundStatement, Params
+    from dgent.store.port.attached import BoundStatement
+    from dgent.store.port.statement import Params
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,9 +54,12 @@ class UniverseWriter(UniverseHandle):
             self._count_texts(ops)
         return done
 
-    async def check_statement(self, query: str, params: Params | None = None) -> BoundStatement:
+    async def check_statement(
+        self, query: str, params: Params | None = None, *, reads: bool = False
+    ) -> BoundStatement:
         """Return a statement on the caller's own tables for a commit; Denied below partner trust.
 
+        One that `reads` is compared with the answer that it gave before.
         Unsupported where records and tables are not in one database.
         """
         await self._ready()
@@ -67,7 +71,7 @@ class UniverseWriter(UniverseHandle):
                 f"no statement can be part of a transaction of {self.backend.name}, which has no tables",
                 hint="sqlite and postgres can do it, where storage.relational.url is not set",
             )
-        found: BoundStatement = await check(query, params)
+        found: BoundStatement = await check(query, params, reads)
         return found
 
     def _count_texts(self, ops: Sequence[Op]) -> None:

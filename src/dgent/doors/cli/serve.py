@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PORT = 8730
 MAIN = "main"
-"""The name of a store that is no constellation."""
+"""The name of a store that is not a constellation."""
 
 
 def check_installed() -> None:

@@ -130,8 +130,8 @@ def check_encoding(headers: dict[bytes, bytes]) -> None:
 class PatientProtocol(HttpToolsProtocol):
     """The protocol of a connection, which bounds the head of a request: its time, and its bytes.
 
-    What is no body is bounded at any time: a client may send the lines behind a body in parts, or the next
-    request while the answer to one is still sent.
+    Anything but a body is bounded at any time: a client may send the lines behind a body in parts, or the
+    next request while the answer to one is still sent.
     """
 
     head_s = Limits().head_s

@@ -195,7 +195,7 @@ class _Call:
         return before
 
     async def _limit_puts(self, ops: list[Op], before: dict[str, Datum | None]) -> list[Op]:
-        """Return ops as one who is no partner may do them: in its own name, and now.
+        """Return ops as a caller below partner trust may do them: in its own name, and now.
 
         A record keeps the author that it has, and one that an undo brings back is as it was `before`. What
         the client says of the index cannot be checked without its contract, so it is left out: the record

@@ -13,6 +13,7 @@ from dgent.doors.tools.answer import Answer, refuse, report
 from dgent.doors.tools.catalog import GROUPS, ROOMS, USUAL
 from dgent.doors.tools.tool import Parameter, Tool, ToolField, describe, suggest, tool_of
 from dgent.errors import DgentError, InputError
+from dgent.runtime.tool.tool import LEAST, Arguments, CallInfo, Kind
 from dgent.universe.gate import Gate
 from dgent.universe.universe import Universe
 from dgent.verbs import registry
@@ -120,6 +121,20 @@ class Toolbox:
             return report(await registry.call(operation.verb, self.context, given), part, self._translate)
         except DgentError as error:
             return refuse(error, self._translate(error.hint))
+
+    def describe(self, name: str, arguments: Arguments = None) -> CallInfo | None:
+        """Return the effect of a call, for a loop that decides whether to make it; None for a wrong call."""
+        try:
+            operation, given, _ = tool_of(name).read(arguments)
+            effect = operation.verb.effect_of(registry.read_input(operation.verb, given))
+        except (DgentError, KeyError):
+            return CallInfo(
+                "read", "other", True, None, "conversant", True
+            )  # it is refused, and changes nothing
+        reads = effect in ("help", "read")
+        kind: Kind = "read" if reads else "edit" if effect != "destroy" else "delete"
+        made = LEAST["read" if effect == "help" else effect]
+        return CallInfo("read" if effect == "help" else effect, kind, reads, None, made, True)
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the tools by name, as async functions whose signatures say what they take."""

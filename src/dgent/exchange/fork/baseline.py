@@ -58,7 +58,7 @@ class PulledRecord:
 
 BASE = Schema("dgent.fork.base", contract=BaseRecord, history="none", feed=False)
 PULLED = Schema("dgent.fork.pulled", contract=PulledRecord, history="none", feed=False)
-OWN = frozenset((MARK.name, ORIGIN.name, BASE.name, PULLED.name))
+OWN = frozenset((MARK.name, ORIGIN.name, BASE.name, PULLED.name, "blob.content", "blob.orphan"))
 """Schemas of records about a store itself, which are never copied to another."""
 INNER = frozenset(each.name for each in (VERSION, PACK, SNAPSHOT, ERASURE, REDACTION, SEEN, TEXT))
 """Schemas of the parts of a block's document, which its version stands for, and of seen marks."""

@@ -146,7 +146,7 @@ class BlockMerge:
             self._report(id, merged.value, how if done.versions else CARD, done)
 
     async def _choose_document(self, theirs: Theirs) -> str:
-        """Choose the text of a block that both sides edited; `both` merges them, and is no conflict."""
+        """Choose the text of a block that both sides edited; `both` merges them without a conflict."""
         edited_here = theirs.base is not None and self._here.get(theirs.card.id, 0) > theirs.base.synced
         if self._resolver.choice == "both" or not theirs.is_edited or not edited_here:
             return "both"

@@ -137,14 +137,14 @@ class Selection:
         return found if found is not None and found.schema == BLOCK.name else None
 
     async def _carry(self, datums: Sequence[Datum]) -> None:
-        async with copy_contents(self.source, self.target, datums):
-            await carry(self.target, datums, "fork")
+        async with copy_contents(self.source, self.target, datums) as contents:
+            await carry(self.target, datums, "fork", contents)
         self.pace.add(len(datums))
 
 
-async def carry(target: Universe, datums: Iterable[Datum], note: str) -> None:
-    """Write records of another store into this one unchanged, whatever their room."""
-    ops: list[Op] = []
+async def carry(target: Universe, datums: Iterable[Datum], note: str, others: Sequence[Op] = ()) -> None:
+    """Write records of another store into this one unchanged, whatever their room, and do other ops."""
+    ops: list[Op] = [*others]
     for datum in datums:
         plain = datum.replace(rev=None, seq=None, updated_at=None)
         ops.append(write.add_author(write.put_op(target.contracts, plain, None), target.author))

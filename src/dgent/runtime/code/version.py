@@ -1,7 +1,7 @@
 """Versions of files: every change that a tool makes is a commit, and its undo reaches the disk.
 
 A record is a file of a workspace, and its history the file's versions. Where the disk has something that the
-store does not know, that becomes a version first, marked `found`; it is no change of a user, and undo passes
+store does not know, that becomes a version first, marked `found`; no user made that change, and undo passes
 over it. `FileUndo` puts a file back only where it is as the store has it, in a workspace that it knows by the
 id in its own folder: records of another machine or from a stranger lead to no file here.
 """

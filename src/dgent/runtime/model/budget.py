@@ -11,7 +11,7 @@ from dgent.runtime.model.call import NO_USAGE, TokenUsage
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits for one piece of work; None is no limit.
+    """Limits for one piece of work; None means no limit.
 
     `tokens` counts input and output, `cost` is in US dollars, `seconds` runs from the first call. An answer
     that passes a limit is kept, since it is paid; the next call is refused.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -45,7 +45,8 @@ class Tool(msgspec.Struct, frozen=True):
     """One tool: its schema for a model, and what a loop and an editor must know before they call it.
 
     `repeatable` means that a second call with the same arguments does no harm, so that a call whose outcome
-    is unknown may be made again.
+    is unknown may be made again. `trust` is how far its results are trusted, by default not at all if they
+    come from a network; `least` is the trust that a call of it takes, by default that of its effect.
     """
 
     name: str
@@ -55,10 +56,38 @@ class Tool(msgspec.Struct, frozen=True):
     effect: Effect = "write"
     kind: Kind = "other"
     repeatable: bool = False
+    trust: str = ""
+    least: str = ""
 
     def schema(self) -> dict[str, Any]:
         """Return name, description and parameters, as models are told of it."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
+
+
+LEAST: dict[str, str] = {
+    "read": "conversant",
+    "append": "conversant",
+    "write": "friend",
+    "network": "friend",
+    "destroy": "partner",
+    "execute": "partner",
+}
+"""The least trust that a call of each effect takes."""
+
+
+class CallInfo(NamedTuple):
+    """What a loop must know of a call before it makes it.
+
+    `trust` is that of its result; None where the result is the agent's own. A `keyed` call writes to the
+    store alone, under its idempotency key, so that the store knows whether it was made.
+    """
+
+    effect: Effect = "write"
+    kind: Kind = "other"
+    repeatable: bool = False
+    trust: str | None = "untrusted"
+    least: str = "friend"
+    keyed: bool = False
 
 
 class ToolSource(Protocol):
@@ -119,6 +148,19 @@ def find_tool(source: ToolSource, name: str) -> Tool | None:
     """Return what a source says about a tool; None where it only has schemas."""
     find: Callable[[str], Tool | None] | None = getattr(source, "find", None)
     return None if find is None else find(name)
+
+
+def describe_call(source: ToolSource, name: str, arguments: Arguments) -> CallInfo:
+    """Return what is known of a call; of a source that only has schemas, nothing good is assumed."""
+    describe: Callable[[str, Arguments], CallInfo | None] | None = getattr(source, "describe", None)
+    if describe is not None:
+        return describe(name, arguments) or CallInfo()
+    tool = find_tool(source, name)
+    if tool is None:
+        return CallInfo()
+    outside = tool.effect == "network" or tool.kind == "fetch"
+    trust = tool.trust or ("untrusted" if outside else None)
+    return CallInfo(tool.effect, tool.kind, tool.repeatable, trust, tool.least or LEAST[tool.effect])
 
 
 def parse_arguments(given: Arguments) -> dict[str, Any]:

@@ -17,11 +17,12 @@ import secrets
 import stat
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from dgent.errors import Busy, DgentError, InputError
+from dgent.store.backend import Op
 from dgent.store.port.blob import CHUNK, Content, is_gone, make_damage_error
 from dgent.system import files
 from dgent.system.threads import in_thread
@@ -186,6 +187,8 @@ class FileContents:
 
 class FileUpload:
     """One upload; little data is written when it is published, so that one thread does it all at once."""
+
+    ops: Sequence[Op] = ()
 
     def __init__(self, contents: FileContents) -> None:
         self._contents = contents

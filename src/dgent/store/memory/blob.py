@@ -6,9 +6,10 @@ import builtins
 import hashlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from dgent.store.backend import Op
 from dgent.store.port.blob import CHUNK, Content, make_damage_error
 
 
@@ -75,6 +76,8 @@ class MemoryContents:
 
 class MemoryUpload:
     """One upload."""
+
+    ops: Sequence[Op] = ()
 
     def __init__(self, contents: MemoryContents) -> None:
         self._contents = contents

@@ -12,7 +12,15 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -23,6 +31,9 @@ from dgent.errors import Corrupt, InputError
 
 CHUNK = 1 << 20
 """The bytes that are read or written at once; no blob needs more memory than a few of these."""
+
+HASHED_AT_ONCE = 1 << 18
+"""The bytes that are hashed without a thread: it takes as long as handing them to one."""
 
 MAX_KEY_BYTES = 1024
 OCTETS = "application/octet-stream"
@@ -83,7 +94,12 @@ class PartWriter(Protocol):
 
 class Upload(PartWriter, Protocol):
     """Bytes on their way in: nobody sees them before `publish`, and no collection removes them after it
-    until the upload ends."""
+    until the upload ends.
+
+    `ops`, once it is published, must be part of the commit that refers to the content.
+    """
+
+    ops: Sequence[Any]  # of `store/backend.py`
 
     async def publish(self) -> tuple[Content, bool]:
         """Make the bytes durable under their hash; True if they were stored before."""
@@ -300,7 +316,7 @@ async def check_parts(parts: AsyncGenerator[bytes], content: Content) -> AsyncGe
                 yield held
             size += len(part)
             held = part
-            if len(part) < 1 << 16:
+            if len(part) <= HASHED_AT_ONCE:
                 hashed.update(part)
             else:
                 await loop.run_in_executor(None, hashed.update, part)

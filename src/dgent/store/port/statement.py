@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from dgent.errors import Conflict, InputError, QueryError
+from dgent.errors import InputError, QueryError
 
 Dialect = Literal["sqlite", "postgres"]
 Params = Mapping[str, Any]
 
-ATTACHED_S = 5.0  # for statements inside a commit, since every other writer of the store waits for them
 LONGEST_KEPT = 20_000  # characters; what is longer is not likely to come again
 _PLAIN = frozenset((str, int, bytes, bool, type(None)))
 
@@ -125,47 +124,6 @@ def get_value(params: Params, name: str) -> Any:
     return value
 
 
-class BoundStatement(NamedTuple):
-    """A statement with its parameters, checked: it runs inside a commit, after the records are written.
-
-    `rows` is how many rows it must change; None if any number will do.
-    """
-
-    statement: Statement
-    params: Params | None
-    rows: int | None = None
-
-
-def check_attached(query: str, params: Params | None, dialect: Dialect) -> BoundStatement:
-    """Return a statement that a commit may run; raises QueryError unless it changes rows."""
-    statement = one(query, dialect)
-    if statement.first not in ("insert", "update", "delete", "replace", "with"):
-        raise QueryError(
-            f"{statement.first.upper()} cannot be part of a transaction of the universe",
-            hint="use INSERT, UPDATE or DELETE there, and storage.relational for the rest",
-            field="query",
-        )
-    return BoundStatement(statement, bind(statement, params))
-
-
-def check_changed(bound: BoundStatement, changed: int) -> None:
-    """Raise Conflict if a statement of a commit changed another number of rows than it must."""
-    if bound.rows is not None and bound.rows != changed:
-        raise Conflict(
-            f"a statement of the commit changed {changed} rows, and {bound.rows} were expected",
-            hint="someone else changed them meanwhile, and nothing was done: run the transaction again",
-        )
-
-
-def refuse_long() -> QueryError:
-    """Return the error for a statement that held a commit for too long."""
-    return QueryError(
-        f"a statement in the commit took more than {ATTACHED_S:g} s, so nothing of it was done",
-        hint="others wait for a commit: run what takes long with storage.relational",
-        field="query",
-    )
-
-
 def is_plain(value: object) -> bool:
     """Return whether a value is one that every engine stores: text, a number, bytes, or nothing."""
     return type(value) in _PLAIN or type(value) is float
@@ -175,13 +133,13 @@ def _missing(name: str, params: Params) -> InputError:
     known = ", ".join(sorted(map(str, params))) or "none"
     return InputError(
         f"the statement names the parameter :{name}, which was not given (given: {known})",
-        hint=f'add {{"{name}": …}}; a colon that is no parameter belongs in quotes or needs a space after it',
+        hint=f'add {{"{name}": …}}; quote a colon that belongs to no parameter, or put a space after it',
         field=name,
     )
 
 
 class Token(NamedTuple):
-    """A part of a statement that is no blank; `kind` is word, quoted, text, parameter, sign, colons or end.
+    """A part of a statement that is not blank; `kind` is word, quoted, text, parameter, sign, colons or end.
 
     `name` is that of a parameter, or of what is quoted; `at` is where it begins in the query.
     """

@@ -103,7 +103,7 @@ class Retention(msgspec.Struct, frozen=True):
 
 
 class TelemetryFilter(NamedTuple):
-    """The conditions of a query, checked; None is no condition. Times are in microseconds."""
+    """The conditions of a query, checked; None means any. Times are in microseconds."""
 
     span_id: str | None
     trace: str | None
@@ -200,7 +200,7 @@ class ITelemetryStore(Protocol):
 
 
 def check_time(value: object, field: str) -> datetime:
-    """Return a time in UTC; InputError for text that is no time, and for a time without a zone."""
+    """Return a time in UTC; InputError for text that is not a time, and for a time without a zone."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

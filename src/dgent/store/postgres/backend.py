@@ -24,9 +24,10 @@ from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.migration import make_migrating_error
+from dgent.store.port.attached import BoundStatement, check_attached
 from dgent.store.port.own_tables import OwnTables
 from dgent.store.port.relational import IRelationalStore
-from dgent.store.port.statement import BoundStatement, Params, check_attached
+from dgent.store.port.statement import Params
 from dgent.store.postgres import errors
 from dgent.store.postgres import format as storage
 from dgent.store.postgres import upgrade as upgrading
@@ -404,12 +405,12 @@ class PostgresBackend(KernelBackend):
         """The upkeep of this store."""
         return PostgresUpkeep(self)
 
-    async def check_statement(self, query: str, params: Params | None) -> BoundStatement:
+    async def check_statement(self, query: str, params: Params | None, reads: bool = False) -> BoundStatement:
         """Return a statement on the caller's own tables that a commit may run; makes their role first."""
         from dgent.store.postgres.relational import check_statement, prepare  # loads when it is used
 
         universe = self.address.universe
-        bound = check_attached(query, params, "postgres")
+        bound = check_attached(query, params, "postgres", reads)
         check_statement(bound.statement, universe)
         if not self._runs_statements:
             await self._require_open().call(lambda connection: prepare(connection, universe))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
 
 from dgent.errors import Busy, StorageError, Unavailable
+from dgent.store.backend import Op
 from dgent.store.port.blob import CHUNK, Content, is_gone, make_damage_error
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
@@ -191,6 +192,8 @@ class PostgresContents:
 
 class PostgresUpload:
     """One upload; its chunks have `CHUNK` bytes each, but for the last one."""
+
+    ops: Sequence[Op] = ()
 
     def __init__(self, contents: PostgresContents) -> None:
         self._contents, self._u = contents, contents.u

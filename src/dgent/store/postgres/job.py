@@ -12,7 +12,7 @@ from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View, Written
 from dgent.store.engine.commit import Prepared
 from dgent.store.engine.fresh import MOST, FreshGroup, FreshKind
-from dgent.store.port.statement import BoundStatement
+from dgent.store.port.attached import BoundStatement, has_reads
 
 OPS_A_SECOND = 1000  # a large commit gets so much more time
 MAX_BYTES = 1 << 20  # of data that travels together
@@ -48,6 +48,11 @@ class Job(ABC):
     @property
     def has_statements(self) -> bool:
         """Return whether statements may run with it."""
+        return False
+
+    @property
+    def proves_rows(self) -> bool:
+        """Return whether it compares rows of callers' tables with those that were read."""
         return False
 
     @abstractmethod
@@ -96,6 +101,11 @@ class CommitJob(Job):
     def has_statements(self) -> bool:
         """Return whether statements may run with it."""
         return bool(self.prepared.commit.statements)
+
+    @property
+    def proves_rows(self) -> bool:
+        """Return whether it compares rows of callers' tables with those that were read."""
+        return has_reads(self.prepared.commit.statements)
 
     def settle(self, before: int, ahead: int, at: int | None) -> None:
         """Answer with the result, or with its refusal."""

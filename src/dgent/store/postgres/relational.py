@@ -7,6 +7,7 @@ SQL from a text, is refused before it is sent.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,19 +28,9 @@ from dgent.errors import (
     QueryError,
     Unsupported,
 )
+from dgent.store.port.attached import ATTACHED_S, BoundStatement, RowHash, refuse_long
 from dgent.store.port.relational import IRelationalStore, Row, SQLRunner, refuse_row, refuse_write, row_maker
-from dgent.store.port.statement import (
-    ATTACHED_S,
-    BoundStatement,
-    Dialect,
-    Params,
-    Statement,
-    bind,
-    check_changed,
-    one,
-    refuse_long,
-    split,
-)
+from dgent.store.port.statement import Dialect, Params, Statement, bind, one, split
 from dgent.store.postgres import errors
 from dgent.store.postgres.address import Address
 from dgent.store.postgres.format import queue_up
@@ -48,6 +39,7 @@ from dgent.store.postgres.pool import Pool
 R = TypeVar("R")
 
 KEPT = 512
+FETCHED = 1000  # rows that a commit fetches at once, to compare them with those that were read
 _READS = frozenset(("select", "values", "table", "explain", "show"))
 # They end or change the session, run SQL from a text, or work with files of the server.
 _COMMANDS = frozenset(
@@ -183,16 +175,51 @@ async def run_attached(
         f' SET LOCAL ROLE "{role}"; SET LOCAL search_path TO "{role}", public'
     )
     for each in statements:
-        statement, params, _rows = each
+        found = None if each.answer is None else each.answer.hash()
         try:
-            done = await _execute(connection, statement, _values(statement, params))
+            changed = await _run_attached(connection, each, found)
         except (*errors.FAILURES, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, errors.FAILURES) and errors.is_gone(error):
                 raise  # the writer finds out whether the commit happened
             if getattr(error, "sqlstate", None) == "57014":
                 raise refuse_long() from None
-            raise explain(error, address.place) from None
-        check_changed(each, _count(done))
+            raise each.explain(explain(error, address.place)) from None
+        each.check(changed, found)
+
+
+async def _run_attached(connection: asyncpg.Connection, each: BoundStatement, found: RowHash | None) -> int:
+    """Run a statement of a commit, hash its rows, and return how many it changed."""
+    statement = each.statement
+    if each.is_mark:
+        await connection.execute(statement.sql)
+        return 0
+    changed = 0
+    for params in (each.params, *each.more):
+        values = _values(statement, params)
+        if found is None:
+            changed += _count(await _execute(connection, statement, values))
+            continue
+        assert each.answer is not None
+        if each.answer.length > FETCHED:
+            async for row in connection.cursor(statement.sql, *values, prefetch=FETCHED):
+                found.add((_decode(row, each.answer.json),))
+        else:
+            rows = await connection.fetch(statement.sql, *values)
+            found.add(_decode(row, each.answer.json) for row in rows)
+    return changed if found is None else found.count
+
+
+def _decode(row: Sequence[Any], columns: frozenset[int]) -> Sequence[Any]:
+    """Return a row with some of its columns decoded from JSON."""
+    if not columns:
+        return row
+    return [_decode_json(value) if at in columns else value for at, value in enumerate(row)]
+
+
+def _decode_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode_json(each) for each in value]
+    return value if value is None else json.loads(value)
 
 
 def explain(error: BaseException, place: str) -> Exception:

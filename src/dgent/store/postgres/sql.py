@@ -27,6 +27,7 @@ class Texts:
             f"SELECT c.seq, c.at, c.dk, c.catalog, c.lag FROM {u}.clock c, set_config("
             f"'idle_in_transaction_session_timeout', '{int(patience_s * 1000)}', true) FOR UPDATE OF c"
         )
+        self.lock_table = f"LOCK TABLE {u}.clock IN EXCLUSIVE MODE"
         self.fresh = f"SELECT catalog, EXISTS (SELECT FROM {u}.lag) FROM {u}.clock"
         self.bytes = (
             "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from dgent.errors import Closed, DgentError, Unavailable
+from dgent.errors import Closed, DgentError, Unavailable, VersionConflict
 from dgent.model.datum import Datum
 from dgent.store.backend import Committed, View
 from dgent.store.engine.commit import Ledger, Prepared
@@ -262,7 +262,13 @@ class Lane:
     async def _attempt_locked(
         self, connection: asyncpg.Connection, group: Sequence[Job]
     ) -> tuple[int, int] | None:
-        async with connection.transaction():
+        proves = any(job.proves_rows for job in group)
+        # Rows are compared, and then written: a session of SQL must not change them in between.
+        async with connection.transaction(isolation="serializable" if proves else None):
+            if proves:
+                # What such a transaction sees is settled by its first statement that reads, and not by this
+                # one: so it sees all commits before it.
+                await connection.execute(self.texts.lock_table)
             if self._sent:
                 # The group whose reply was lost may still run: only the clock's holder sees how it ended.
                 await connection.fetchrow(self.texts.lock)
@@ -270,6 +276,8 @@ class Lane:
                 if found is not None:
                     return found["seq"], found["at"]
             await run(lambda: self._work_out(connection, group, True, True))
+            if proves:
+                await self._explain_conflict(connection, group)
             statements = [each for job in group for each in job.due_statements()]
             if not self.proposal.changes and not statements:
                 return None
@@ -278,6 +286,13 @@ class Lane:
                 await run_attached(connection, statements, self.pool.address)
         self.proposal.publish()
         return given
+
+    async def _explain_conflict(self, connection: asyncpg.Connection, group: Sequence[Job]) -> None:
+        """Raise TransactionConflict where what a refused commit expected rests on rows that have changed."""
+        for job in group:
+            if isinstance(job, CommitJob) and isinstance(job.failed, VersionConflict):
+                await run_attached(connection, job.prepared.commit.statements, self.pool.address)
+                raise job.failed  # undoes what was run
 
     async def _send(self, connection: asyncpg.Connection, columns: bool) -> tuple[int, int]:
         if columns and self.texts.put is not None:

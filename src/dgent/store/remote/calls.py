@@ -246,7 +246,7 @@ _answers = {name: msgspec.msgpack.Decoder(answer, dec_hook=_decode) for name, (_
 
 
 def unpack_ask(name: str, body: bytes) -> Any:
-    """Return the input of a call; InputError if it is no such input."""
+    """Return the input of a call; InputError if it does not fit."""
     try:
         return _asks[name].decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
@@ -256,7 +256,7 @@ def unpack_ask(name: str, body: bytes) -> Any:
 
 
 def unpack_answer(name: str, body: bytes, place: str) -> Any:
-    """Return the answer of a server; Corrupt if it is no such answer."""
+    """Return the answer of a server; Corrupt if it does not fit."""
     try:
         return _answers[name].decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError, RecursionError) as error:

@@ -44,7 +44,7 @@ MOST_SHOWN = 4_000
 
 
 def read_error(body: bytes) -> WireError | None:
-    """Return the error that a server reports; None if the body is no such report."""
+    """Return the error that a server reports; None if the body is not such a report."""
     try:
         return _error_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -14,15 +14,9 @@ from typing import Any
 import apsw
 
 from dgent.errors import Denied, InputError, QueryError
+from dgent.store.port.attached import ATTACHED_S, BoundStatement, refuse_long
 from dgent.store.port.relational import RESERVED, refuse_row
-from dgent.store.port.statement import (
-    ATTACHED_S,
-    BoundStatement,
-    Params,
-    check_changed,
-    is_plain,
-    refuse_long,
-)
+from dgent.store.port.statement import Params, is_plain
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import translate
 
@@ -180,19 +174,32 @@ class AttachedStatements:
         self._connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
         try:
             for each in statements:
-                statement, params, _rows = each
-                # Not from the cache: one of dgent's own with the same text was not judged.
-                self._connection.execute(statement.sql, params, can_cache=False).fetchall()
-                check_changed(each, self._connection.changes())
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise explain_value(error, params) from None
+                authorizer.passes = each.is_mark
+                self._run(each)
         except apsw.InterruptError:
             raise refuse_long() from None
         except apsw.Error as error:
-            raise explain(error, authorizer.refusal, self._place) from error
+            raise each.explain(explain(error, authorizer.refusal, self._place)) from error
         finally:
             authorizer.passes = True
             self._connection.set_progress_handler(None)
+
+    def _run(self, each: BoundStatement) -> None:
+        """Run one statement, and check what it changed and answered."""
+        found = None if each.answer is None else each.answer.hash()
+        changed = 0
+        for params in (each.params, *each.more):
+            try:
+                # Not from the cache: one of dgent's own with the same text was not judged.
+                rows = self._connection.execute(each.statement.sql, params, can_cache=False)
+            except (TypeError, OverflowError, UnicodeEncodeError) as error:
+                raise explain_value(error, params) from None
+            if found is None:
+                rows.fetchall()
+            else:
+                found.add(rows)
+            changed += self._connection.changes()
+        each.check(changed, found)
 
 
 def explain(error: apsw.Error, refusal: Denied | None, place: str) -> Exception:

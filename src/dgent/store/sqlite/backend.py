@@ -22,7 +22,7 @@ from dgent.store.engine.embedded import EmbeddedBackend, wait_by_polling
 from dgent.store.engine.fresh import MOST, FreshGroup, FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
 from dgent.store.engine.read import Planned, look_up_all
-from dgent.store.port.statement import check_attached
+from dgent.store.port.attached import check_attached
 from dgent.store.sqlite import format as storage
 from dgent.store.sqlite.connection import holds_file
 from dgent.store.sqlite.shared import Opening, Shared, release
@@ -33,9 +33,10 @@ from dgent.system.progress import Progress, ProgressReporter
 from dgent.system.threads import in_thread
 
 if TYPE_CHECKING:
+    from dgent.store.port.attached import BoundStatement
     from dgent.store.port.own_tables import OwnTables
     from dgent.store.port.relational import IRelationalStore
-    from dgent.store.port.statement import BoundStatement, Params
+    from dgent.store.port.statement import Params
     from dgent.store.upkeep import Upkeep
 
 R = TypeVar("R")
@@ -347,11 +348,11 @@ class SQLiteBackend(EmbeddedBackend):
 
         return SQLiteUpkeep(self)
 
-    async def check_statement(self, query: str, params: Params | None) -> BoundStatement:
+    async def check_statement(self, query: str, params: Params | None, reads: bool = False) -> BoundStatement:
         """Return a statement on the caller's own tables that a commit may run."""
         if self.name != "sqlite":  # tables in the cache of another engine would not last
             raise Unsupported(f"{self.name} has no tables", hint="sqlite and postgres have")
-        return check_attached(query, params, "sqlite")
+        return check_attached(query, params, "sqlite", reads)
 
     def relational(self) -> IRelationalStore:
         """Return the caller's own tables in this file; the caller closes them."""

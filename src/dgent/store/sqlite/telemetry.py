@@ -58,7 +58,7 @@ _INSERT = f"INSERT OR IGNORE INTO event ({', '.join(FIELDS)}) VALUES ({', '.join
 
 
 class SQLiteTelemetry(SQLTelemetry):
-    """Keeps events in one SQLite file, which is made when it is first used; `:memory:` is no file.
+    """Keeps events in one SQLite file, which is made when it is first used; `:memory:` makes none.
 
     A killed process loses nothing that was appended; a power cut may lose the last moments. Any number of
     processes may append to one file.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -226,12 +226,12 @@ def check_copy(path: str) -> Contents:
 
 
 def read_copy(path: str, limit: int, stopped: Stopped) -> tuple[Contents, tuple[str, ...]]:
-    """Return the contents of a checked copy, and the first ids of its records that cannot be read."""
-    from dgent.store.sqlite.verify import unreadable  # loads when it is used
+    """Return the contents of a checked copy, and the first ids of its records and blobs that are damaged."""
+    from dgent.store.sqlite.verify import find_damaged_blobs, unreadable  # loads when it is used
 
     with translate_errors(path), still(path) as peek:
         peek.set_progress_handler(stopped, INTERRUPT_STEPS)
-        return contents(peek), tuple(islice(unreadable(peek), limit))
+        return contents(peek), tuple(islice(chain(unreadable(peek), find_damaged_blobs(peek)), limit))
 
 
 def still(path: str) -> closing[apsw.Connection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ _WRONG = " OR ".join(
 _BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
 _BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
 # In SQLite's order any text or blob is above any number, so checking the greatest checks all of them.
+# By the index of ids: those of contents begin with the name of their schema, and "0" comes after "/".
+_CONTENTS = (
+    "SELECT id, content FROM datum WHERE trail = 0 AND live AND id > 'blob.content/' AND id < 'blob.content0'"
+)
 _SOUND = (
     f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
     " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
@@ -295,6 +300,15 @@ def unreadable(connection: apsw.Connection) -> Iterator[str]:
     if not _sound(connection):
         for _, id in _unsound(connection):
             yield id
+
+
+def find_damaged_blobs(connection: apsw.Connection) -> Iterator[str]:
+    """Yield the ids of contents of blobs in this database whose bytes are not those of their hash."""
+    rows: Any = connection.cursor().execute(_CONTENTS)
+    for id, content in rows:
+        sha256 = str(id).rpartition("/")[2]
+        if hashlib.sha256(content or b"").hexdigest() != sha256:
+            yield f"blob:{sha256}"
 
 
 def _sound(connection: apsw.Connection) -> bool:

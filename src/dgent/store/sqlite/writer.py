@@ -18,11 +18,12 @@ from typing import Any, Protocol
 
 import apsw
 
-from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown
+from dgent.errors import Busy, Closed, DgentError, OutcomeUnknown, VersionConflict
 from dgent.store.backend import View
 from dgent.store.engine.commit import Ledger, Prepared
 from dgent.store.engine.fresh import FreshGroup
 from dgent.store.engine.kernel import Wrap, Writing
+from dgent.store.port.attached import has_reads, split_reads
 from dgent.store.sqlite.authorizer import AttachedStatements
 from dgent.store.sqlite.connection import Patience, connect, translate, translate_errors
 from dgent.store.sqlite.damage import explain
@@ -316,10 +317,7 @@ class WriterThread:
         try:
             if job.prepared is not None:
                 assert job.view is not None
-                job.result = self.ledger.commit(job.prepared, job.view)
-                if job.prepared.commit.statements and not job.result.repeated:
-                    assert self._attached is not None
-                    self._attached.run(job.prepared.commit.statements)
+                self._commit(job, job.prepared, job.view)
             else:
                 assert job.work is not None
                 job.result = job.work(self.ledger)
@@ -328,6 +326,26 @@ class WriterThread:
                 raise  # by a statement that wrote, or that ended the transaction of the whole group
             # Raised by a check, before the first write.
             job.error = error
+
+    def _commit(self, job: WriteJob, prepared: Prepared, view: View) -> None:
+        commit = prepared.commit
+        if not commit.statements:
+            job.result = self.ledger.commit(prepared, view)
+            return
+        assert self._attached is not None
+        # Reads are compared before anything is written, so that a conflict costs the other commits of its
+        # group nothing. Where a key tells that it has happened, they were compared then.
+        reads, rest = split_reads(commit.statements) if commit.key is None else ((), commit.statements)
+        if reads:
+            self._attached.run(reads)
+        try:
+            job.result = self.ledger.commit(prepared, view)
+        except VersionConflict:
+            if has_reads(rest):
+                self._attached.run(rest)  # what it expected may rest on rows that have changed: try again
+            raise
+        if rest and not job.result.repeated:
+            self._attached.run(rest)
 
     def _undo(self, error: BaseException) -> None:
         committing = self.connection.get_autocommit()

@@ -86,7 +86,7 @@ def _find_folder(ask: InitProject) -> Path:
     home = home_folder(None)
     if home is not None and folder in (home, *home.parents):
         hint = "make a folder for the project; without one `dgent remember something` uses your own store"
-        raise InputError(f"{folder} is your home folder or above it, which is no project", hint=hint)
+        raise InputError(f"{folder} is your home folder or above it, which cannot be a project", hint=hint)
     return folder
 
 

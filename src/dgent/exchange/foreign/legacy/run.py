@@ -138,7 +138,7 @@ async def import_legacy(
 
 
 def _is_passed(name: str, names: list[str]) -> bool:
-    """Return whether an entry is no thing of its own: already migrated, or a part of a database."""
+    """Return whether an entry is not an item of its own: already migrated, or a part of a database."""
     if MIGRATED in name:
         return True
     return any(name.endswith(end) and name.removesuffix(end) in names for end in source.BESIDE)

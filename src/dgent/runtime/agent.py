@@ -1,0 +1,360 @@
+"""The runtime of an agent: messages in, events out, every step in the store.
+
+async with AgentRuntime(u, "scout", model="script:answers.jsonl") as agent:
+    async for event in agent.respond("Where is the lighthouse?"):
+        ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Annotated, Any
+
+import msgspec
+
+from dgent.errors import Closed, Conflict, DgentError, InputError
+from dgent.messages.batch import Batch
+from dgent.messages.errors import LeaseLost
+from dgent.messages.message import BatchInfo, Entry
+from dgent.messages.messages import Messages
+from dgent.messages.part import Content
+from dgent.messages.queue import Delivery, Inbox
+from dgent.model.tokens import estimate
+from dgent.runtime.context.budget import ContextBudget
+from dgent.runtime.context.build import PER_MESSAGE, ContextBuilder
+from dgent.runtime.context.part import AgentContext, ContextPart
+from dgent.runtime.event import Done, Event, fail
+from dgent.runtime.hub import EventHub
+from dgent.runtime.limits import Limits
+from dgent.runtime.model.budget import Budget, Spending
+from dgent.runtime.model.call import NO_USAGE, Model, ModelCall, Settings, TokenUsage
+from dgent.runtime.model.resolve import ModelSpec, resolve
+from dgent.runtime.model.retry import Retry, RetryingModel
+from dgent.runtime.tool.belt import AskPartner, GivenTool, ToolBelt
+from dgent.runtime.tool.consent import Consents
+from dgent.runtime.tool.function import function_tool
+from dgent.runtime.tool.own import USUAL, OwnTools
+from dgent.runtime.tool.rule import Rule, Rules
+from dgent.runtime.tool.tool import Call, Tool
+from dgent.runtime.turn import INTERRUPTED, AgentTurn, build_request
+from dgent.universe.gate import Gate, Principal
+from dgent.universe.lease import LEASE_S
+from dgent.universe.universe import Universe
+
+RECENT = 50  # batches among which interrupted ones are looked for
+WAIT_S = 30.0  # for a message, before a look whether the agent was closed
+RETRY_S, LONGEST_RETRY_S = 1.0, 300.0  # the wait before a message that failed is delivered again
+
+
+class AgentAnswer(msgspec.Struct, frozen=True):
+    """The answer of an agent: its text, what it took, its batch, and why it ended."""
+
+    text: str
+    usage: TokenUsage
+    batch: str
+    finish: str
+
+
+class AgentRuntime:
+    """One agent at work, on a handle that may do everything.
+
+    `tools` are functions, tools and sources beside its own ones, which `own` names; `ask` asks the partner
+    for consent at this door. Every event of every turn is published to `hub`.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        agent: str,
+        *,
+        model: ModelSpec,
+        tools: Sequence[GivenTool] = (),
+        rules: Sequence[Rule] = (),
+        instructions: str | None = None,
+        budget: ContextBudget | None = None,
+        limits: Limits | None = None,
+        ask: AskPartner | None = None,
+        hub: EventHub | None = None,
+        own: Sequence[str] = USUAL,
+        settings: Settings | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        if isinstance(universe.backend, Gate):
+            who = universe.backend.principal
+            raise InputError(f"this handle acts for {who.name}", hint="give the handle that it was made of")
+        self.universe = universe.acting(Principal(agent, "partner"))
+        self.partner = universe.author
+        self.agent, self.limits = agent, limits or Limits()
+        self.hub, self._own_hub = hub or EventHub(), hub is None
+        self.rules = Rules(rules)
+        self.messages, self.inbox = Messages(self.universe, agent), Inbox(self.universe, agent)
+        self.consents = Consents(universe)
+        self.builder = ContextBuilder(
+            self.universe, agent, instructions=instructions or "", rules=self.rules, budget=budget
+        )
+        found = OwnTools(universe, agent, own) if own else None
+        tools = [self._send_tool(), *tools] if own else tools
+        self.belt = ToolBelt(agent, found, tools, self.rules, self.consents, ask, self.limits.consent_s)
+        self.settings = settings or Settings(max_tokens=self.builder.budget.answer)
+        self._retry = retry or Retry(restart=True)
+        self.model: Model = resolve(model)
+        self._turns: dict[str, AgentTurn] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> AgentRuntime:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the turns that run, so that they can be resumed, and close the model."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.interrupt()
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+        await self.model.close()
+        if self._own_hub:
+            await self.hub.close()
+
+    # -- turns --------------------------------------------------------------------------------
+
+    async def respond(
+        self,
+        message: Content,
+        *,
+        caller: Principal | None = None,
+        origin: str = "",
+        key: str | None = None,
+        session: str = "",
+        type: str = "user_request",
+    ) -> AsyncGenerator[Event]:
+        """Answer a message; yields events while it works. Closing the generator ends the turn, durably.
+
+        `caller` is who says it, by default the partner. With a `key` a message is answered once: the same key
+        again goes on with its batch, or repeats the answer without asking the model.
+        """
+        batch = await self._begin(message, caller, origin, key, session, type)
+        if batch.info.state == "complete":
+            yield await self._repeat(batch)
+            return
+        async with aclosing(_follow(self._start(batch))) as events:
+            async for event in events:
+                yield event
+
+    async def run(
+        self,
+        message: Content,
+        *,
+        caller: Principal | None = None,
+        origin: str = "",
+        key: str | None = None,
+        session: str = "",
+        type: str = "user_request",
+    ) -> AgentAnswer:
+        """Answer a message as `respond` does, and return the answer alone; raises what made the turn fail."""
+        batch = await self._begin(message, caller, origin, key, session, type)
+        if batch.info.state == "complete":
+            return _build_answer(await self._repeat(batch))
+        return await self._settle(self._start(batch))
+
+    async def resume(self, batch: str | None = None) -> AsyncGenerator[Event]:
+        """Go on with a batch that was interrupted, or with all of them, the oldest first.
+
+        Nothing is paid or done twice: an answer that was stored is not asked for again, a call that ended is
+        not made again, and one whose outcome is unknown is asked for.
+        """
+        self._check()
+        wanted = [batch] if batch is not None else [each.id for each in await self.interrupted()]
+        for id in wanted:
+            self._refuse_running(id)
+            turn = self._start(await self.messages.resume(id))
+            async with aclosing(_follow(turn)) as events:
+                async for event in events:
+                    yield event
+
+    async def interrupted(self) -> list[BatchInfo]:
+        """Return the batches to resume, the oldest first: left open by a stop, or interrupted last."""
+        found = {each.id: each for each in await self.messages.list_batches(limit=None, open_only=True)}
+        for each in await self.messages.list_batches(limit=RECENT):
+            if each.state != INTERRUPTED:
+                break  # the conversation went on after the older ones, so they stay ended
+            found[each.id] = each
+        left = [each for each in found.values() if each.id not in self._turns]
+        return sorted(left, key=lambda each: (each.saw, each.id))
+
+    async def interrupt(self, batch: str | None = None) -> None:
+        """End a turn that runs, or all of them: what is not durable is dropped, and it can be resumed."""
+        turns = [turn for turn in self._turns.values() if batch in (None, turn.id)]
+        await asyncio.gather(*(turn.stop() for turn in turns))
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The batches that are worked on here."""
+        return tuple(self._turns)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("this agent runtime is closed", hint="make a new one")
+
+    async def _begin(
+        self,
+        message: Content,
+        caller: Principal | None,
+        origin: str,
+        key: str | None,
+        session: str,
+        type: str,
+    ) -> Batch:
+        """Store a message and return its batch; with a key that was used, the batch of then."""
+        self._check()
+        who = caller or Principal(self.partner, "partner")
+        entry = Entry("user", message, who.trust, origin, who.name)
+        batch = await self.messages.begin(type, [entry], origin=origin, session=session, key=key)
+        if batch.info.state == INTERRUPTED:
+            batch = await self.messages.resume(batch.id)
+        self._refuse_running(batch.id)
+        return batch
+
+    def _refuse_running(self, id: str) -> None:
+        if id in self._turns:
+            raise Conflict(f"the batch {id!r} is being worked on", hint="wait for it", id=id)
+
+    def _start(self, batch: Batch, delivery: Delivery | None = None) -> AgentTurn:
+        self._refuse_running(batch.id)
+        turn = self._turns[batch.id] = AgentTurn(self, batch, delivery)
+        return turn
+
+    async def _settle(self, turn: AgentTurn) -> AgentAnswer:
+        async with aclosing(_follow(turn)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    return _build_answer(event)
+        raise turn.error or Closed("the turn ended without an answer")
+
+    def forget_turn(self, turn: AgentTurn) -> None:
+        """Drop a turn that has ended."""
+        self._turns.pop(turn.id, None)
+
+    async def _repeat(self, batch: Batch) -> Done:
+        """Return the end of a turn that was answered before."""
+        said = [each for each in await batch.messages() if each.role == "assistant"]
+        text = "".join(part.text for part in said[-1].parts if part.type == "text") if said else ""
+        usage = msgspec.convert(batch.info.usage or {}, TokenUsage)
+        event = Done(text=text, finish="repeated", usage=usage, agent=self.agent, batch=batch.id)
+        self.hub.publish(event)
+        return event
+
+    # -- the queue ----------------------------------------------------------------------------
+
+    async def work(self, *, wait_s: float = 0.0, lease_s: float = LEASE_S) -> AgentAnswer | None:
+        """Take a message from the agent's queue and answer it; None when none comes in time.
+
+        It is handled once: the answer and the end of the message are one commit. One that fails is put back,
+        and raises what made it fail.
+        """
+        self._check()
+        delivery = await self.inbox.take(wait_s=wait_s, lease_s=lease_s)
+        if delivery is None:
+            return None
+        try:
+            async with delivery.keep():
+                batch = await delivery.begin()
+                if batch.info.state == "complete":
+                    await delivery.done()
+                    return _build_answer(await self._repeat(batch))
+                if batch.info.state == INTERRUPTED:
+                    batch = await self.messages.resume(batch.id)
+                answer = await self._settle(self._start(batch, delivery))
+        except LeaseLost:
+            raise
+        except Exception as error:
+            delay_s = min(RETRY_S * 2 ** (delivery.message.attempts - 1), LONGEST_RETRY_S)
+            with suppress(LeaseLost):
+                await delivery.give_back(fail(error).message, delay_s=delay_s)
+            raise
+        if answer.finish == INTERRUPTED:
+            with suppress(LeaseLost):
+                await delivery.give_back("the turn was interrupted")
+        return answer
+
+    async def serve(self, *, lease_s: float = LEASE_S) -> None:
+        """Answer what comes into the queue, until it is cancelled; failures are events and go on."""
+        while True:
+            with suppress(DgentError):
+                await self.work(wait_s=WAIT_S, lease_s=lease_s)
+            await asyncio.sleep(0)
+
+    async def send(self, to: str, text: Content, *, trust: str = "partner", key: str | None = None) -> str:
+        """Send a message to another agent's queue; return its id. TooSoon if one was sent just now."""
+        return await self.inbox.send(to, text, trust=trust, origin=f"agent {self.agent}", key=key)
+
+    def _send_tool(self) -> Tool:
+        async def send_message(
+            to: Annotated[str, "the agent"], text: Annotated[str, "what you say"], call: Call
+        ) -> str:
+            """Send a message to another agent. It is answered in a turn of its own, not in this one."""
+            await self.send(to, text, trust=call.trust, key=call.key)
+            return f"sent to {to}"
+
+        return function_tool(send_message, effect="append", repeatable=True)  # its key sends it once
+
+    # -- the model and its context --------------------------------------------------------------
+
+    def open_model(self) -> RetryingModel:
+        """Return the model for one turn, with retries and a budget of its own."""
+        spending = Spending(self.limits.budget)
+        if isinstance(self.model, RetryingModel):
+            kept = self.model.spending if self.limits.budget == Budget() else spending
+            return RetryingModel(self.model.models, retry=self.model.retry, spending=kept)
+        return RetryingModel([self.model], retry=self._retry, spending=spending)
+
+    async def build_call(self, context: AgentContext, tools: Sequence[Mapping[str, Any]]) -> ModelCall:
+        """Return the request of a model for a context, with the bytes of its images."""
+        wanted = {
+            part.blob for each in (*context.history, *context.batch) for part in each.parts if part.blob
+        }
+        blobs = {}
+        for blob in sorted(wanted):
+            data = await self.universe.storage.blob.get(blob)
+            if data is not None:
+                blobs[blob] = data
+        return build_request(context, tools, settings=self.settings, blobs=blobs)
+
+    async def context(self, message: str = "") -> AgentContext:
+        """Return what the next call of the model would be shown, with its parts."""
+        found = await self.builder.build(tools=self.belt.schemas())
+        return found if not message else _add_message(found, message)
+
+    def compress_later(self, context: AgentContext) -> None:
+        """Archive old batches in the background, where the history is longer than its budget."""
+
+
+def _build_answer(event: Done) -> AgentAnswer:
+    return AgentAnswer(event.text, event.usage or NO_USAGE, event.batch, event.finish)
+
+
+async def _follow(turn: AgentTurn) -> AsyncGenerator[Event]:
+    """Yield the events of a turn; leaving early ends it."""
+    try:
+        while (event := await turn.next()) is not None:
+            yield event
+    finally:
+        await turn.stop()
+
+
+def _add_message(context: AgentContext, text: str) -> AgentContext:
+    """Return a context with a message that nobody has sent yet."""
+    tokens = estimate(text) + PER_MESSAGE
+    before = context["batch"]
+    part = ContextPart(name="batch", text=text, tokens=tokens, budget=before.budget + tokens)
+    parts = tuple(part if each.name == "batch" else each for each in context.parts)
+    return msgspec.structs.replace(context, parts=parts)
