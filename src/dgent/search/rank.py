@@ -74,13 +74,12 @@ class _Word(NamedTuple):
         """Return those of some records in which it has its neighbours."""
         if len(record_keys) * _FITTING >= self.records:
             return record_keys.intersection(self.fitting)
-        near, in_order = self.near, sorted(record_keys)
-        return {
-            key
-            for some in self.found
-            for key, at in zip(in_order, map(bisect_left, repeat(some.keys), in_order), strict=True)
-            if at < len(some.keys) and some.keys[at] == key and some.near[at] & near == near
-        }
+        having, in_order = _having(self.near), sorted(record_keys)
+        fitting: set[int] = set()
+        for some in self.found:
+            here, places = _find_places(some.keys, in_order)
+            fitting.update(compress(here, map(having.__getitem__, map(some.near.__getitem__, places))))
+        return fitting
 
 
 class _Group(NamedTuple):
@@ -402,16 +401,24 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
         for keys, counts, sizes, _ in word.found:
             if len(record_keys) * _SPARSE < len(keys):
                 in_order = in_order or sorted(record_keys)
-                for key, at in zip(in_order, map(bisect_left, repeat(keys), in_order), strict=True):
-                    if at < len(keys) and keys[at] == key:
-                        found[key] = found.get(key, sizes[at]) + shifted[counts[at]]
+                having, places = _find_places(keys, in_order)
+                before = map(found.get, having, map(sizes.__getitem__, places))
+                more = map(shifted.__getitem__, map(counts.__getitem__, places))
             else:
                 here = [*map(record_keys.__contains__, keys)]
                 having = [*compress(keys, here)]
                 before = map(found.get, having, compress(sizes, here))
                 more = map(shifted.__getitem__, compress(counts, here))
-                found.update(zip(having, map(add, before, more), strict=True))
+            found.update(zip(having, map(add, before, more), strict=True))
     return found
+
+
+def _find_places(keys: Sequence[int], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return those of some keys, in order, that are among others in order, and where these are."""
+    places = [*map(bisect_left, repeat(keys), wanted)]
+    end = bisect_left(places, len(keys))  # others are above all
+    here = [*map(eq, wanted, map(keys.__getitem__, islice(places, end)))]
+    return [*compress(wanted, here)], [*compress(places, here)]
 
 
 @lru_cache(maxsize=256)

@@ -61,6 +61,7 @@ RUN_CHARACTERS = 480_000  # or fewer whose texts have so many characters
 RECORDS_AHEAD = 2 * RUN_RECORDS  # of so many the next runs are made in one read
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
+MERGE_SOON = 2_000_000  # or those that have so many bytes: every search looks through them
 MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
 MERGE_BYTES = 24_000_000  # or those that have so many bytes
 READ_RUNS = 8  # so many runs are read in one step of a merge
@@ -190,14 +191,20 @@ def _choose_waiting(
         own = index.state.index_version
         waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
     most = min(RUN_RECORDS, prepared.records_ahead)
-    if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else most):
+    mergeable = len(stats.runs) >= MERGE_RUNS or _count_bytes(prepared) >= MERGE_SOON
+    if len(waiting) >= (most if mergeable else RUN_LEAST):
         return waiting
-    return None if len(stats.runs) < MERGE_RUNS else {}
+    return {} if mergeable else None
 
 
 def _has_many_runs(prepared: Prepared, stats: TextStats) -> bool:
     """Check whether runs are to be merged even though more will follow."""
-    return len(stats.runs) >= MERGE_LATER or sum(map(len, prepared.runs)) >= MERGE_BYTES
+    return len(stats.runs) >= MERGE_LATER or _count_bytes(prepared) >= MERGE_BYTES
+
+
+def _count_bytes(prepared: Prepared) -> int:
+    """Return how many bytes of runs were written here and are not merged yet."""
+    return sum(map(len, prepared.runs))
 
 
 # -- runs ---------------------------------------------------------------------------------
