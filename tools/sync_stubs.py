@@ -69,7 +69,10 @@ STUBS = {
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
 # Classes whose members stand in several files, in this order; a stub has them in one class.
-BASES = {"Universe": ("universe/handle.py", "universe/writer.py", "universe/reader.py")}
+BASES = {
+    "Universe": ("universe/handle.py", "universe/writer.py", "universe/reader.py"),
+    "BlobStore": ("store/blob.py",),
+}
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
     "Library": "from dgent.sync.blocks import Library",
@@ -184,10 +187,17 @@ def _with_bases(tree: ast.Module) -> ast.Module:
     for node in [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name in BASES]:
         modules = [ast.parse((ROOT / path).read_text()) for path in BASES[node.name]]
         bases = [each for module in modules for each in module.body if isinstance(each, ast.ClassDef)]
-        node.body[1:1] = [member for base in bases for member in base.body[1:]]  # all but the docstrings
+        members = [member for base in bases for member in base.body[1:]]  # all but the docstrings
+        node.body[1:1] = [member for member in members if not _is_abstract(member)]
         node.bases = []
         tree.body[:0] = [each for module in modules for each in module.body if each not in bases]
     return tree
+
+
+def _is_abstract(member: ast.stmt) -> bool:
+    """Return whether a member is one that the class itself has."""
+    found = getattr(member, "decorator_list", [])
+    return any(ast.unparse(each) == "abstractmethod" for each in found)
 
 
 def _called(alias: ast.alias) -> str:

@@ -25,7 +25,7 @@ async def u(tmp_path: Path) -> AsyncIterator[Universe]:
         yield universe
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 

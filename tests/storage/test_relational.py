@@ -13,6 +13,7 @@ import pytest
 import dgent
 from dgent.errors import Closed, Conflict, Denied, DgentError, InputError, QueryError
 from dgent.storage import IRelationalStore
+from dgent.store.sqlite import relational as module
 from dgent.universe.relational import RelationalStore
 from tests.postgres.lease import ask_server, url_for
 
@@ -259,3 +260,22 @@ async def test_a_pragma_sees_a_table_that_was_made_anew(tmp_path: Path) -> None:
             assert ", ".join(row["name"] for row in found) == columns
             await tables.execute("DROP TABLE notes")
             assert await tables.fetch_all("PRAGMA table_info(notes)") == []
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_the_log_starts_over_while_only_own_tables_are_written(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that grows on and on makes each durable commit slower, and fills the disk."""
+    monkeypatch.setattr(module, "QUICK_COMMIT_S", 1.0 if where == "loop" else 0.0)
+    monkeypatch.setattr(module, "GROWN_COMMITS", 32)
+    log = tmp_path / "store.db-wal"
+    async with dgent.open(f"sqlite:///{tmp_path / 'store.db'}", durability="relaxed") as u:
+        tables = u.storage.relational
+        await tables.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+        await tables.execute("INSERT INTO t VALUES (1, 0)")
+        for n in range(1500):
+            await tables.execute("UPDATE t SET n = :n", {"n": n})
+            if n % 32 == 0:
+                await asyncio.sleep(0.001)  # for the thread that checkpoints
+        assert log.stat().st_size < 1200 * 4120

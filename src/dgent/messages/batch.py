@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from dgent import clock
 from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
 from dgent.messages.history import History, read_history
-from dgent.messages.log import ATTEMPTS, Log, ended_error
+from dgent.messages.log import ATTEMPTS, Log, ended_error, lease_id
 from dgent.messages.message import (
     Added,
     BatchInfo,
@@ -74,6 +74,7 @@ class Batch:
         self._log, self.id = log, id
         self._record, self._rev, self._started_at = record, rev, started_at
         self._state: _State | None = None  # None: to be read
+        self._lease: tuple[str, timedelta] | None = None  # of who works on it
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} {self._record.type} {self._record.state}>"
@@ -87,6 +88,11 @@ class Batch:
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
         return self._record.trust
+
+    async def renew(self) -> None:
+        """Extend the lease of who works on the batch; nothing where nobody took one."""
+        if self._lease is not None and self._record.state == "open":
+            await self._log.commit([self._log.hold(self.id, *self._lease)])
 
     def call_key(self, call: str) -> str:
         """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
@@ -334,8 +340,11 @@ class Batch:
                 dropped=[*(self._record.dropped or ()), *known.pending] or None,
                 usage=None if usage is None else dict(usage),
             )
+            ops.append(self._log.put(BATCH, self.id, made, self._rev))
+            if self._lease is not None:
+                ops.append(Delete(lease_id(self.id), None))
             try:
-                await self._log.commit([*ops, self._log.put(BATCH, self.id, made, self._rev)], tx)
+                await self._log.commit(ops, tx)
             except VersionConflict as error:
                 await self._catch_up(error, tried if checked else 0)
                 continue

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
 
 from dgent import clock, codec, ids
 from dgent.errors import Conflict, Denied, InputError, KeyReused, NotFound
 from dgent.messages.record import (
     BATCH,
     END,
+    LEASE,
     MESSAGE,
     ROOM,
     SCHEMAS,
     SUMMARY,
     BatchRecord,
+    MessageLease,
     MessageRecord,
     SummaryRecord,
     lowest_trust,
@@ -27,8 +29,10 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Check, Committed, Delete, Expect, Op, Put
+from dgent.system.process import is_gone
 from dgent.universe import write
 from dgent.universe.gate import TRUSTS, Gate
+from dgent.universe.lease import is_expired, make_lease
 from dgent.universe.position import known_seq
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
@@ -39,6 +43,13 @@ ATTEMPTS = 100  # each of them means that somebody else committed
 PAGE = 500
 
 _LEAST = {"read": "conversant", "append": "conversant", "write": "friend", "destroy": "partner"}
+
+
+class Holder(NamedTuple):
+    """The process that works on a batch, and until when without a sign of life."""
+
+    name: str
+    until: datetime
 
 
 class Log:
@@ -92,6 +103,22 @@ class Log:
             schema_version=schema.version,
         )
         return Put(datum, expect, None, True)
+
+    def hold(self, batch: str, holder: str, length: timedelta, expect: Expect = None) -> Put:
+        """Return the op that makes somebody the holder of a batch, who alone works on it."""
+        lease = make_lease(batch, holder, 0, length)
+        return self.put(LEASE, lease_id(batch), MessageLease(**vars(lease), agent=self.agent), expect)
+
+    async def find_holder(self, batch: str, reader: Universe | Transaction | None = None) -> Holder | None:
+        """Return who works on a batch, if the lease has not ended and the process still runs."""
+        found = await (self.universe if reader is None else reader).get(lease_id(batch))
+        if not isinstance(found, Crystal):
+            return None
+        lease: MessageLease = found.value
+        gone = lease.boot == clock.boot() and is_gone(lease.holder)
+        if gone or is_expired(lease_id(batch), lease.until, lease, lease.token):
+            return None
+        return Holder(lease.holder, lease.until)
 
     def change(self, found: Crystal[Any], record: Any) -> Put:
         """Return the op that stores a new version of a record, if nobody else has changed it."""
@@ -216,6 +243,11 @@ class Log:
     def _head_query(self) -> Query:
         where = {"chain": self.range_of()}
         return Query(schema=SUMMARY.name, where=where, order_by="chain", limit=1)
+
+
+def lease_id(id: str) -> str:
+    """Return the id of the lease of a message in the queue, or of a batch."""
+    return f"{LEASE.name}/{id}"
 
 
 def is_archived(head: Crystal[SummaryRecord] | None, place: str, batch: str) -> bool:

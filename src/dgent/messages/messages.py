@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -48,6 +49,8 @@ from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 MAX_PAGE = 1000
+BATCH_LEASE = timedelta(seconds=60)
+"""How long a batch is left to who works on it, without a sign of life."""
 
 
 class MessagePage(msgspec.Struct, frozen=True):
@@ -87,17 +90,19 @@ class Messages:
         session: str = "",
         cause: str = "",
         key: str | None = None,
+        holder: str = "",
         tx: Transaction | None = None,
     ) -> Batch:
         """Begin a batch, with its first messages in the same commit.
 
-        It sees the history up to now. With a `key`, a second call returns the batch of the first one.
+        It sees the history up to now. With a `key`, a second call returns the batch of the first one. A
+        `holder` works on it alone: nobody else resumes it before the lease ends, which `renew` extends.
         """
         self._log.require("append")
         earlier = await self._log.find_by_key(key)
         if earlier is not None:
             return await self.get_batch(earlier[0])
-        batch, _ = await self._begin(type, entries, "open", origin, session, cause, key, tx)
+        batch, _ = await self._begin(type, entries, "open", origin, session, cause, key, tx, holder)
         return batch
 
     async def _begin(
@@ -110,6 +115,7 @@ class Messages:
         cause: str,
         key: str | None,
         tx: Transaction | None,
+        holder: str = "",
     ) -> tuple[Batch, list[Message]]:
         if type not in BATCH_TYPES:
             raise InputError(
@@ -149,6 +155,8 @@ class Messages:
         )
         first = log.put(BATCH, id, record, 0)
         ops: list[Op] = [first, *(each.op for each in added)]
+        if holder:
+            ops.append(log.hold(id, holder, BATCH_LEASE))
         committed = None
         if key is None:
             committed = await log.commit(ops, tx)
@@ -157,6 +165,7 @@ class Messages:
             return other, await other.messages()
         batch = Batch(log, id, record, 1, first.datum.created_at)
         batch._state = None if tx is not None else known
+        batch._lease = (holder, BATCH_LEASE) if holder else None
         seq = None if committed is None else committed.seq
         return batch, [each.build(seq) for each in added]
 
@@ -166,10 +175,11 @@ class Messages:
         found = await self._log.get(BATCH, id)
         return Batch(self._log, id, found.value, found.rev, found.created_at)
 
-    async def resume(self, id: str) -> Batch:
+    async def resume(self, id: str, *, holder: str = "") -> Batch:
         """Go on with a batch that is open, or was interrupted; it sees what it saw before.
 
-        After a crash, `pending` of an open one has the calls whose outcome is not known.
+        After a crash, `pending` of an open one has the calls whose outcome is not known. A `holder` takes it
+        for itself: a Conflict while another one that still runs has it.
         """
         self._log.require("append")
 
@@ -182,9 +192,26 @@ class Messages:
                 saw = min(value.saw, await self._log.universe.seq())
                 again = replace(value, state="open", open_place=value.place, saw=saw, ended_at=None)
                 await tx.put(self._log.change(found, again).datum)
+            if holder:
+                other = await self._log.find_holder(id, tx)
+                if other is not None and other.name != holder:
+                    raise Conflict(
+                        f"another process works on the batch {id!r}",
+                        hint="wait for it; if it has stopped, its lease ends by itself",
+                        id=id,
+                        until=clock.text(other.until),
+                    )
+                await tx.put(self._log.hold(id, holder, BATCH_LEASE).datum)
 
         await self._log.transact(work, f"resume {id}")
-        return await self.get_batch(id)
+        batch = await self.get_batch(id)
+        batch._lease = (holder, BATCH_LEASE) if holder else None
+        return batch
+
+    async def find_held(self, ids: Sequence[str]) -> set[str]:
+        """Return those of some batches that a process works on which still runs."""
+        self._log.require("read")
+        return {id for id in ids if await self._log.find_holder(id) is not None}
 
     async def list_batches(
         self, *, limit: int | None = 20, open_only: bool = False, as_of: AsOf = None

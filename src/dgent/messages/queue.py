@@ -19,7 +19,7 @@ from dgent import clock, codec, ids
 from dgent.errors import Conflict, InputError, NotFound, VersionConflict
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost, TooSoon
-from dgent.messages.log import Log
+from dgent.messages.log import Log, lease_id
 from dgent.messages.message import Entry, check_words, copy_fields
 from dgent.messages.messages import Messages
 from dgent.messages.part import Content, Part, decode, encode
@@ -317,11 +317,6 @@ class Inbox:
         found = await self._log.get(INCOMING, id)
         await self._log.commit([Delete(id, found.rev), Delete(lease_id(id), None)])
         return build_incoming(found)
-
-
-def lease_id(id: str) -> str:
-    """Return the id of the lease of a message."""
-    return f"{LEASE.name}/{id}"
 
 
 def _make_lease(log: Log, found: Crystal[IncomingRecord], length: timedelta) -> MessageLease:

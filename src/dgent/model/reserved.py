@@ -35,7 +35,7 @@ MODULES = {
 """The module of each room; its `ROOM` answers what the layers around it ask (`universe/room.py`)."""
 
 _OWN = (
-    *("conflict", "consent", "copy", "fork", "fork.base", "fork.pulled", "grant"),
+    *("conflict", "consent", "copy", "fork", "fork.base", "fork.pulled", "grant", "origin"),
     *("outbox", "outbox.home", "outbox.part", "token"),
 )
 

@@ -20,6 +20,7 @@ import msgspec
 from dgent.errors import BudgetSpent, Closed, ContextTooLong, Denied, DgentError
 from dgent.messages.batch import Batch
 from dgent.messages.message import Entry, Message
+from dgent.messages.messages import BATCH_LEASE
 from dgent.messages.part import Part, find_calls, find_result
 from dgent.messages.queue import Delivery
 from dgent.messages.record import lowest_trust
@@ -50,6 +51,7 @@ from dgent.runtime.tool.belt import ToolCall
 from dgent.runtime.tool.rule import Called
 from dgent.runtime.tool.tool import Answer as ToolAnswer
 from dgent.runtime.tool.tool import CallInfo, refuse
+from dgent.universe.lease import send_heartbeats
 
 if TYPE_CHECKING:
     from dgent.runtime.agent import AgentRuntime
@@ -114,8 +116,12 @@ class AgentTurn:
     # -- the work -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        since = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self.agent.limits.seconds):
+            async with (
+                asyncio.timeout(self.agent.limits.seconds),
+                send_heartbeats(self.batch.renew, BATCH_LEASE.total_seconds(), since),
+            ):
                 finish = await self._work()
         except asyncio.CancelledError:
             ended = await self._interrupt("the turn was stopped")
@@ -276,8 +282,8 @@ class AgentTurn:
         place = len(self._calls) - 1
         if not (info.keyed or info.repeatable or again):
             await self.batch.start_call(part.call)
-        answer = await belt.run(call, trust, agreed)
-        return await self._finish(call, answer, began, place)
+        answer, read = await belt.run(call, trust, agreed)
+        return await self._finish(call, answer, began, place, read)
 
     def _prepare(self, part: Part, info: CallInfo) -> ToolCall:
         key = self.batch.call_key(part.call)
@@ -295,10 +301,11 @@ class AgentTurn:
             )
         )
 
-    async def _finish(self, call: ToolCall, answer: ToolAnswer, began: float, place: int | None) -> Called:
+    async def _finish(
+        self, call: ToolCall, answer: ToolAnswer, began: float, place: int | None, trust: str | None = None
+    ) -> Called:
         """Store the result of a call, with the trust of what it read, and report it."""
         ok, text = bool(answer.get("ok")), _write(answer)
-        trust = None if place is None else call.info.trust
         origin = "" if trust is None else f"tool {call.part.name}"
         await self.batch.add_result(call.part.call, text, error=not ok, trust=trust, origin=origin)
         called = call.called._replace(ok=ok)

@@ -78,6 +78,9 @@ class Batch:
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
 
+    def renew(self) -> None:
+        """Extend the lease of who works on the batch; nothing where nobody took one."""
+
     def call_key(self, call: str) -> str:
         """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
 
@@ -233,21 +236,27 @@ class Messages:
         session: str = "",
         cause: str = "",
         key: str | None = None,
+        holder: str = "",
         tx: Transaction | None = None,
     ) -> Batch:
         """Begin a batch, with its first messages in the same commit.
 
-        It sees the history up to now. With a `key`, a second call returns the batch of the first one.
+        It sees the history up to now. With a `key`, a second call returns the batch of the first one. A
+        `holder` works on it alone: nobody else resumes it before the lease ends, which `renew` extends.
         """
 
     def get_batch(self, id: str) -> Batch:
         """Return a batch by its id; raises NotFound."""
 
-    def resume(self, id: str) -> Batch:
+    def resume(self, id: str, *, holder: str = "") -> Batch:
         """Go on with a batch that is open, or was interrupted; it sees what it saw before.
 
-        After a crash, `pending` of an open one has the calls whose outcome is not known.
+        After a crash, `pending` of an open one has the calls whose outcome is not known. A `holder` takes it
+        for itself: a Conflict while another one that still runs has it.
         """
+
+    def find_held(self, ids: Sequence[str]) -> set[str]:
+        """Return those of some batches that a process works on which still runs."""
 
     def list_batches(
         self, *, limit: int | None = 20, open_only: bool = False, as_of: AsOf = None

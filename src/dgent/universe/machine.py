@@ -129,10 +129,6 @@ class StorageMachine:
 
     # -- operations -----------------------------------------------------------------------
 
-    def is_clear(self, place: int) -> bool:
-        """Return whether an operation could begin right now; it need not, if it ends before anybody looks."""
-        return self._at.after[place] is not None and not self._may_degrade and monotonic() < self._look_at
-
     def try_begin(self, place: int) -> bool:
         """Begin an operation, by its place among the inputs, if nothing can stand in its way."""
         after = self._at.after[place]
@@ -324,7 +320,12 @@ def _hasten(
 
     @functools.wraps(guarded)
     async def hastened(query: str, params: Any = None) -> Any:
-        if machine.is_clear(place):
+        # Whether it could begin right now, as in `try_begin`; a call more would be a tenth of the statement.
+        if (
+            machine._at.after[place] is not None
+            and not machine._may_degrade
+            and monotonic() < machine._look_at
+        ):
             found = now(query, params)
             if found is not USUAL:
                 return found

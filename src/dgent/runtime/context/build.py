@@ -36,6 +36,7 @@ from dgent.runtime.context.history import RecentBatches, choose_first
 from dgent.runtime.context.part import ORDER, AgentContext, ContextPart
 from dgent.runtime.context.work import read_work
 from dgent.runtime.tool.rule import Rules
+from dgent.universe.stamp import find_origins
 from dgent.universe.universe import Universe
 
 GROUPS = {
@@ -88,7 +89,7 @@ class ContextBuilder:
         instructions = self._write_instructions()
         history = await self._recent.read(batch, budget.history)
         parts: dict[str, ContextPart] = {"instructions": instructions, "rules": self._write_rules()}
-        blocks, seen = await self._read_blocks(batch, history, referenced)
+        blocks, seen, shown = await self._read_blocks(batch, history, referenced)
         parts |= blocks
         parts["work"] = _fit("work", await read_work(self._cupboard, self.agent), budget.work)
         parts["summaries"] = self._write_summary(history)
@@ -97,6 +98,7 @@ class ContextBuilder:
         taken = estimate(msgspec.json.encode(tools).decode()) if tools else 0
         left = budget.window - budget.answer - taken - size - sum(part.tokens for part in parts.values())
         parts["history"], trust = _choose_history(history, min(budget.history, max(0, left)))
+        trust = lowest_trust(trust, *(await find_origins(self._universe, shown)).values())
         room = max(0, left - parts["history"].tokens) + size
         parts["batch"] = ContextPart(name="batch", messages=own, tokens=size, budget=room)
         return AgentContext(
@@ -139,8 +141,8 @@ class ContextBuilder:
 
     async def _read_blocks(
         self, batch: Batch | None, history: History, referenced: str | Iterable[str]
-    ) -> tuple[dict[str, ContextPart], dict[str, int]]:
-        """Return the parts that are made of blocks, and the versions of those that are shown whole."""
+    ) -> tuple[dict[str, ContextPart], dict[str, int], list[str]]:
+        """Return the parts that are made of blocks, the versions of those shown whole, and the ids of all."""
         saw = await self._universe.seq() if batch is None else batch.info.saw
         last = history.turns[-1].batch.saw if history.turns else 0
         since = max(last, saw - LOOK_BACK, 0)
@@ -153,7 +155,7 @@ class ContextBuilder:
             made[name] = _fit(name, parts, getattr(self.budget, name))
             short = {each.removesuffix(IN_PART) for each in made[name].left_out}
             seen |= found.find_seen(part.name for part in parts if part.name not in short)
-        return made, seen
+        return made, seen, [id for id, _ in found.versions.values()]
 
 
 def _fit(name: str, parts: Sequence[PromptPart], budget: int) -> ContextPart:

@@ -225,33 +225,36 @@ class ToolBelt:
 
     # -- the call -----------------------------------------------------------------------------
 
-    async def run(self, call: ToolCall, trust: str, agreed: frozenset[str]) -> Answer:
-        """Make a call, which may ask for consent itself; a failure is an answer too."""
+    async def run(self, call: ToolCall, trust: str, agreed: frozenset[str]) -> tuple[Answer, str | None]:
+        """Make a call, which may ask for consent itself; a failure is an answer too.
+
+        Returns the answer, and the trust of what it came from; None where that is the agent's own.
+        """
         source = self.find(call.part.name)
         if source is None:
-            return await self._local.call(call.part.name, call.part.arguments)
+            return await self._local.call(call.part.name, call.part.arguments), None
         given = Call(self.agent, call.key, trust, agreed)
-        answer = await self._call(source, call, given)
+        answer, read = await self._call(source, call, given)
         wanted = find_consent(answer)
         if wanted is None:
-            return answer
+            return answer, read
         try:
             await self.require(
                 call, scope=wanted.scope, reason=wanted.reason or f"to {wanted.action} {wanted.target}"
             )
         except Denied as error:
-            return refuse(error)
+            return refuse(error), None
         return await self._call(source, call, Call(self.agent, call.key, trust, agreed | {wanted.scope}))
 
-    async def _call(self, source: ToolSource, call: ToolCall, given: Call) -> Answer:
-        name, arguments = call.part.name, call.part.arguments
+    async def _call(self, source: ToolSource, call: ToolCall, given: Call) -> tuple[Answer, str | None]:
+        name, arguments, read = call.part.name, call.part.arguments, call.info.trust
         try:
             if isinstance(source, OwnTools):
-                found = await source.call_as(name, arguments, given.trust, call.key, call.origin)
+                found, read = await source.call_as(name, arguments, given.trust, call.key, call.origin)
             else:
                 found = await call_tool(source, name, arguments, given)
-            return report(found)
+            return report(found), read
         except DgentError as error:
-            return refuse(error)
+            return refuse(error), read
         except Exception as error:  # a source is others' code: whatever it raises, the loop goes on
-            return fail(error)
+            return fail(error), read

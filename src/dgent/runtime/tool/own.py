@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any, cast
 
 from dgent.runtime.tool.tool import Answer, Arguments, CallInfo, ToolSource
-from dgent.runtime.trust import lower_source
+from dgent.runtime.trust import combine_trust, lower_source, read_source
 from dgent.universe.gate import Principal, Trust
-from dgent.universe.stamp import stamp_handle
+from dgent.universe.stamp import find_origins, stamp_handle
 from dgent.universe.universe import Universe
 
 MODULE, FUNCTION = "dgent.tools", "open_own_tools"
@@ -48,13 +48,21 @@ class OwnTools:
 
     async def call(self, name: str, arguments: Arguments = None) -> Answer:
         """Call a tool as the agent's partner would."""
-        return await self.call_as(name, arguments, "partner")
+        return (await self.call_as(name, arguments, "partner"))[0]
 
     async def call_as(
         self, name: str, arguments: Arguments, trust: str, key: str | None = None, place: str = ""
-    ) -> Answer:
-        """Call a tool at a trust; what it writes has the key of the call and says where it came from."""
+    ) -> tuple[Answer, str]:
+        """Call a tool at a trust; return its answer, and the lowest trust of the records that it read.
+
+        What it writes has the key of the call, and says where it came from.
+        """
         mark = None if trust == "partner" else partial(lower_source, trust=trust, place=place)
-        handle = stamp_handle(self._universe, key, mark)
+        handle = stamp_handle(self._universe, key, trust, mark)
         tools = self._open(handle.acting(Principal(self._agent, cast(Trust, trust))), self._sets)
-        return await tools.call(name, arguments)
+        answer = await tools.call(name, arguments)
+        sources, ids = cast(Any, handle.backend).read
+        origins = await find_origins(self._universe, ids)
+        return answer, combine_trust(
+            "partner", *origins.values(), *(read_source(each).trust for each in sources)
+        )

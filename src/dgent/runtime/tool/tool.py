@@ -138,9 +138,9 @@ class Toolset:
 
 
 async def call_tool(source: ToolSource, name: str, arguments: Arguments, call: Call) -> Answer:
-    """Call a tool of any source; sources that know of circumstances get them."""
-    if isinstance(source, Toolset):
-        return await source.call(name, arguments, call)
+    """Call a tool of any source; sources that describe their tools get the circumstances."""
+    if hasattr(source, "find"):
+        return await source.call(name, arguments, call)  # type: ignore[call-arg]
     return await source.call(name, arguments)
 
 
@@ -159,7 +159,8 @@ def describe_call(source: ToolSource, name: str, arguments: Arguments) -> CallIn
     if tool is None:
         return CallInfo()
     outside = tool.effect == "network" or tool.kind == "fetch"
-    trust = tool.trust or ("untrusted" if outside else None)
+    given = tool.trust or getattr(source, "trust", "")  # of a server, all tools have the trust of its answers
+    trust = given or ("untrusted" if outside else None)
     return CallInfo(tool.effect, tool.kind, tool.repeatable, trust, tool.least or LEAST[tool.effect])
 
 

@@ -82,6 +82,9 @@ class MemoryKernel(VectorTable):
     def name(self, number: int) -> str:
         return self._names[number]
 
+    def names_at_hand(self) -> dict[int, str]:
+        return {}
+
     def number(self, text: str) -> int | None:
         return self._numbers.get(text)
 

@@ -45,7 +45,7 @@ HICCUP_S = 2 * QUICK_COMMIT_S  # one commit that took longer says nothing of the
 AUTO_CHECKPOINT = 1000  # pages, in a file that no store checkpoints
 SLOW_S = 0.01  # of the processor, that a read on the loop once took
 SAMPLE = 8  # of so many commits on the loop, one is timed
-GROWN_COMMITS, GROWN_ROWS = 512, 1000  # after so many the log is checkpointed
+GROWN_COMMITS, GROWN_ROWS = 1024, 1000  # after so many the log is checkpointed
 
 
 def _is_plain(statement: Statement, params: Params | None) -> bool:
@@ -82,7 +82,8 @@ def find_open(store: SQLiteRelational) -> SQLTransaction | None:
 class SQLiteRelational(IRelationalStore):
     """Tables in a SQLite file, or in memory where the path is `:memory:`.
 
-    `grown` is called when the log has grown, where somebody else checkpoints it: the store in the file.
+    `grown` is called when the log has grown, with the writer's lock, where somebody else checkpoints it: the
+    store in the file.
     """
 
     dialect: Dialect = "sqlite"
@@ -92,7 +93,7 @@ class SQLiteRelational(IRelationalStore):
         path: str,
         durability: str = "full",
         *,
-        grown: Callable[[], None] | None = None,
+        grown: Callable[[threading.Lock], None] | None = None,
     ) -> None:
         self._in_memory = path == MEMORY
         # A name of its own lets several connections use one database in memory.
@@ -316,7 +317,13 @@ class SQLiteRelational(IRelationalStore):
         statement, writer = self._writes.get(query), self._writer
         if statement is None or writer is None or self._pace_s >= QUICK_COMMIT_S:
             return USUAL
-        if not _is_plain(statement, params) or not writer.lock.acquire(False):
+        if type(params) is dict:
+            for value in params.values():
+                if value != value:
+                    return USUAL  # NaN would be stored as NULL; the usual way says so
+        elif params is not None or statement.names:
+            return USUAL
+        if not writer.lock.acquire(False):
             return USUAL
         patience = writer.patience
         patience.looks = 0
@@ -334,7 +341,7 @@ class SQLiteRelational(IRelationalStore):
             if started:
                 self._count_pace(perf_counter() - started)
                 if self._grown is not None and commits % GROWN_COMMITS == 0:
-                    self._grown()
+                    self._grown(writer.lock)
 
     async def execute_many(self, query: str, rows: Sequence[Params]) -> int:
         """Run one statement for each row of parameters, all or none; returns how many rows were given."""
@@ -354,9 +361,19 @@ class SQLiteRelational(IRelationalStore):
                 finally:
                     writer.lock.release()
                     self._count_pace(perf_counter() - started)
-            started = monotonic()
-            done = await self._on_thread(writer, lambda: work(writer))
-            self._count_pace(monotonic() - started)
+
+            def run() -> R:
+                # Timed here: how long the thread waited for a processor says nothing of the disk.
+                started = perf_counter()
+                try:
+                    return work(writer)
+                finally:
+                    self._count_pace(perf_counter() - started)
+
+            self._commits += 1
+            done = await self._on_thread(writer, run)
+            if self._grown is not None and self._commits % GROWN_COMMITS == 0:
+                self._grown(writer.lock)
             return done
 
     async def run_trusted(self, work: Callable[[SQLConnection], R]) -> R:
@@ -374,7 +391,7 @@ class SQLiteRelational(IRelationalStore):
             before = writer.connection.total_changes()
             done = await self._on_thread(writer, run)
             if self._grown is not None and writer.connection.total_changes() - before > GROWN_ROWS:
-                self._grown()
+                self._grown(writer.lock)
             return done
 
     def _count_pace(self, took_s: float) -> None:
@@ -589,7 +606,7 @@ class SQLTransaction:
                 raise writer.explain(error) from error
             store._count_pace(perf_counter() - started)
             if store._grown is not None and writer.connection.total_changes() - self._before > GROWN_ROWS:
-                store._grown()
+                store._grown(writer.lock)
 
     def end(self) -> None:
         """End the transaction, and undo what is not committed; another task than that which began it may."""

@@ -10,8 +10,9 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from copy import copy
 from time import monotonic, perf_counter
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ from dgent.system.collector import pause
 GROWN_PAGES = 4000  # checkpoint after the log grew by this much
 FEW_PAGES = 256  # a checkpoint of so many is short enough to keep writers waiting for it
 MOST_PASSES = 6  # of a checkpoint that writers do not wait for
+PATIENCE_S = 0.05  # of a checkpoint, for a writer of own tables
 GROUP_COMMITS = 256
 GROUP_BYTES = 1 << 20
 SCRUB_IN_MEMORY = 256 << 20
@@ -127,9 +129,9 @@ class WriterThread:
         self._checkpointer.grown(pages)
         return 0
 
-    def checkpoint_soon(self) -> None:
-        """Have the log checkpointed: others than this writer let it grow."""
-        self._checkpointer.wake()
+    def checkpoint_soon(self, other: threading.Lock) -> None:
+        """Have the log checkpointed: another writer, whose lock this is, let it grow."""
+        self._checkpointer.wake(other)
 
     # -- called from other threads --------------------------------------------------------
 
@@ -453,6 +455,7 @@ class Checkpointer:
         self._wake = threading.Event()
         self._stopping = False
         self._done = 0  # pages of the log that the last checkpoint did
+        self._other: threading.Lock | None = None  # of another writer of this process to the file
         self._thread = threading.Thread(target=self._run, name="dgent-checkpoint", daemon=True)
         self._thread.start()
 
@@ -464,8 +467,9 @@ class Checkpointer:
             self._done = pages
             self._wake.set()
 
-    def wake(self) -> None:
-        """Checkpoint now."""
+    def wake(self, other: threading.Lock) -> None:
+        """Checkpoint now; for the end of it another writer has to wait, too."""
+        self._other = other
         self._wake.set()
 
     def stop(self) -> None:
@@ -495,8 +499,19 @@ class Checkpointer:
             last, length = length, _checkpoint_some(self.connection)
             if length - last <= FEW_PAGES:
                 break
-        with self._writer_lock:
+        with _hold(self._other), self._writer_lock:
             run_checkpoint(self.connection)
+
+
+@contextmanager
+def _hold(lock: threading.Lock | None) -> Iterator[None]:
+    """Hold a lock if it can soon be had; the holder may be a long transaction."""
+    held = lock is not None and lock.acquire(timeout=PATIENCE_S)
+    try:
+        yield
+    finally:
+        if held and lock is not None:
+            lock.release()
 
 
 def _checkpoint_some(connection: apsw.Connection) -> int:
