@@ -66,6 +66,16 @@ STUBS = {
         "membrane/growth.py": ("SelfGrow",),
         "membrane/session.py": ("CLISessionService", "create_cli_session_service"),
     },
+    ROOT / "sync" / "tables.pyi": {
+        "tables/place.py": ("Place", "connect"),
+        "tables/focus.py": ("TableFocus",),
+        "tables/adapter.py": ("TableAdapter",),
+        "tables/brain.py": ("Brain",),
+        "tables/town.py": ("Town",),
+        "tables/gardener.py": ("Gardener",),
+        "tables/migrate.py": ("ensure_migrations", "run_migrations"),
+        "tables/halves.py": ("find_halves", "repair"),
+    },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
 # Classes whose members stand in several files, in this order; a stub has them in one class.
@@ -92,6 +102,9 @@ ATTRIBUTES = {
     "Library.trust": "str",
     "Delivery.message": "Incoming",
     "Membrane.universe": "Universe",
+    "Place.engine": "AsyncEngine",
+    "Place.universe": "Universe | None",
+    "Place.sessions": "Any",
 }
 DUNDERS = {
     "__init__": "__init__",
