@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench import table
+from bench.acp import acp
 from bench.blob import blob
 from bench.blocks import blocks
 from bench.calls import count_calls
@@ -62,6 +63,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "search": search,
     "locomo": locomo,
     "mcp": mcp,
+    "acp": acp,
     "http": http,
     "studio": studio,
     "vectors": vectors,

@@ -11,13 +11,15 @@ import os
 import select
 import stat
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+
+from dgent.system.standard import divert
 
 READ = 1 << 16  # bytes at once
 MOST_WAITING = 64  # lines that were read and not taken; more stay with the sender
@@ -40,27 +42,13 @@ async def open_pipes() -> AsyncIterator[tuple[Input, Output]]:
     Meanwhile file 0 is empty and file 1 is the error output, so that a stray `print` does not get between
     messages.
     """
-    with _divert(0, os.devnull) as source, _divert(1, None) as target:
+    with divert(0, os.devnull) as source, divert(1, None) as target:
         read, write = Input(source), Output(target)
         try:
             yield read, write
         finally:
             await read.aclose()
             await write.aclose()
-
-
-@contextmanager
-def _divert(standard: int, path: str | None) -> Iterator[int]:
-    """Give a private copy of a standard file, which is another one meanwhile: at a path, or error output."""
-    private = os.dup(standard)
-    try:
-        other = os.dup(2) if path is None else os.open(path, os.O_RDONLY)
-        os.dup2(other, standard)
-        os.close(other)
-        yield private
-    finally:
-        os.dup2(private, standard)
-        os.close(private)
 
 
 class Input:

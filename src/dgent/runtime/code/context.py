@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,13 +14,30 @@ from dgent.runtime.code.workspace import FileState, Workspace
 from dgent.runtime.tool.tool import Answer, Call
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """The end of a command: its exit code (negative: the signal), why it was ended, and its output."""
+
+    code: int
+    reason: str
+    output: str
+    seconds: float
+
+
+Runner: TypeAlias = Callable[[list[str], str, float, Call], Awaitable[Ended]]
+"""Runs the words of a command in a folder of the workspace, with a time limit."""
+
+
 class CodeContext(msgspec.Struct, frozen=True):
-    """The workspace, rules and recorder of all coding tools; without a recorder, changes cannot be undone."""
+    """The workspace, rules and recorder of all coding tools; without a recorder, changes cannot be undone.
+
+    `runner` runs commands elsewhere than in a process of ours, as in a terminal of an editor.
+    """
 
     workspace: Workspace
     policy: Policy = Policy()
     recorder: Recorder | None = None
     environment: Mapping[str, str] | None = None
+    runner: Runner | None = None
 
     async def read(self, tool: str, path: str, call: Call) -> tuple[str, FileState]:
         """Return the name of a file and its text, if the rules allow it; NotFound if it is not there."""

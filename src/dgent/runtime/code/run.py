@@ -15,11 +15,9 @@ import time
 from contextlib import suppress
 from typing import Annotated, Any
 
-import msgspec
-
 from dgent.config.command import command_environment
 from dgent.errors import InputError, NotFound
-from dgent.runtime.code.context import CodeContext
+from dgent.runtime.code.context import CodeContext, Ended
 from dgent.runtime.tool.function import function_tool
 from dgent.runtime.tool.tool import Answer, Call, Tool
 
@@ -55,15 +53,6 @@ class Output:
         return bytes(self.head + middle + tail).decode(errors="backslashreplace").replace("\0", "\\x00")
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The end of a command: its exit code (negative: the signal), why it was ended, and its output."""
-
-    code: int
-    reason: str
-    output: str
-    seconds: float
-
-
 def run_tool(context: CodeContext) -> Tool:
     """Return the tool that runs commands."""
 
@@ -82,7 +71,10 @@ def run_tool(context: CodeContext) -> Tool:
         context.policy.require_command("run", words, shell, command, call)
         folder = context.workspace.name(path)
         argv = ["/bin/sh", "-c", command] if shell else words
-        ended = await run_command(context, argv, folder, timeout, input.encode(errors="replace"))
+        if context.runner is not None and not input:
+            ended = await context.runner(argv, folder, timeout, call)
+        else:
+            ended = await run_command(context, argv, folder, timeout, input.encode(errors="replace"))
         message = ended.reason or f"exit code {ended.code}"
         data: dict[str, Any] = {"exit_code": ended.code, "output": ended.output}
         data |= {"seconds": round(ended.seconds, 3), "ended": ended.reason}

@@ -84,7 +84,7 @@ class McpTools:
         blobs: BlobStore | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        self.server, self.trust, self.origin = server, server.trust, f"mcp:{server.name}"
+        self.server, self.trust = server, server.trust
         self.notices: list[str] = []
         self._blobs, self._on_change = blobs, on_change
         self._tools = Toolset()
@@ -214,8 +214,8 @@ class McpTools:
         for each in tools:
             effect, kind, repeatable = judge(each.annotations, trusted)
             run = partial(self._run, each.name, repeatable)
-            schema = each.input_schema
-            made.add(Tool(names[each.name], describe(each), schema, run, effect, kind, repeatable))
+            name, schema = names[each.name], each.input_schema
+            made.add(Tool(name, describe(each), schema, run, effect, kind, repeatable, self.trust))
         return made
 
     def schemas(self) -> list[dict[str, Any]]:

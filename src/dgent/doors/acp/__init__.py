@@ -1,0 +1,1 @@
+"""The door for editors, over the Agent Client Protocol."""

@@ -1,0 +1,99 @@
+"""The command `dgent code`, in a real process, with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp import host
+
+STEPS = [
+    {"calls": [{"name": "edit", "arguments": {"path": "a.txt", "old": "1", "new": "2"}}]},
+    {"text": "It is 2 now."},
+]
+GIVE_UP = [{"calls": [{"name": "give_up", "arguments": {"reason": "no", "lesson": "never"}}]}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "a.txt").write_text("1\n")
+    return tmp_path
+
+
+def words(folder: Path, steps: list[Any], *more: str) -> list[str]:
+    script = folder / "script.jsonl"
+    script.write_text("\n".join(json.dumps(each) for each in steps))
+    store = f"sqlite:///{folder}/store.db"
+    root = str(folder / "project")
+    given = ("make it 2", "--root", root, "--model", f"script:{script}", *more)
+    return host.command("--url", store, "code", *given)
+
+
+def run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, env=host.environment(folder), stdin=subprocess.DEVNULL
+    )
+
+
+def test_a_task_is_done_and_undone(folder: Path) -> None:
+    done = run(folder, words(folder, STEPS, "--yes"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "It is 2 now.\n"
+    assert "edit a.txt" in done.stderr
+    assert (folder / "project" / "a.txt").read_text() == "2\n"
+    log = run(folder, host.command("--url", f"sqlite:///{folder}/store.db", "log", "--json"))
+    (seq,) = [each["seq"] for each in json.loads(log.stdout)["data"]["items"] if each["note"] == "edit a.txt"]
+    back = run(folder, host.command("--url", f"sqlite:///{folder}/store.db", "undo", str(seq), "--yes"))
+    assert back.returncode == 0, back.stderr
+    assert (folder / "project" / "a.txt").read_text() == "1\n"
+
+
+def test_without_a_terminal_the_answer_is_no(folder: Path) -> None:
+    done = run(folder, words(folder, STEPS, "--json"))
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["type"] for each in events if each["type"].startswith("tool")] == [
+        "tool_started",
+        "tool_finished",
+    ]
+    assert next(each for each in events if each["type"] == "tool_finished")["error"]
+    assert events[-1]["type"] == "done"
+    assert (folder / "project" / "a.txt").read_text() == "1\n"
+
+
+def test_a_person_is_asked(folder: Path) -> None:
+    """At a terminal, y allows one change."""
+    control, terminal = pty.openpty()
+    with subprocess.Popen(
+        words(folder, STEPS),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=host.environment(folder),
+        text=True,
+    ) as process:
+        os.write(control, b"y\n")
+        out, errors = process.communicate(timeout=100)
+    os.close(control)
+    os.close(terminal)
+    assert process.returncode == 0, errors
+    assert "allow it?" in errors
+    assert out == "It is 2 now.\n"
+    assert (folder / "project" / "a.txt").read_text() == "2\n"
+
+
+def test_failures_have_a_code(folder: Path) -> None:
+    done = run(folder, words(folder, GIVE_UP, "--yes", "--attempts", "1"))
+    assert done.returncode == 1, done.stderr
+    done = run(folder, words(folder, [{"error": "model_refused"}], "--yes"))
+    assert done.returncode == 1
+    assert "error:" in done.stderr
+    done = run(folder, host.command("--url", f"sqlite:///{folder}/store.db", "code", "x"))
+    assert done.returncode == 2
+    assert "--model" in done.stderr
