@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 
 from dgent.errors import InputError
 
@@ -74,6 +75,55 @@ def _make_ends() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_ends.clear)  # a child must not repeat its parent's ids
+
+
+_LOWEST, _HIGHEST = (f"{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "0f")
+
+
+def pack_id(id: str) -> str | bytes:
+    """Return the 16 bytes of a UUID as it is usually written, in small letters; any other id as it is.
+
+    In their own order, ids that are packed have the same order as their texts.
+    """
+    if type(id) is str and len(id) == 36 and id[8:24:5] == "----":  # a damaged one may be anything
+        digits = id.replace("-", "")
+        try:
+            packed = bytes.fromhex(digits)
+        except ValueError:
+            return id
+        if len(packed) == 16 and packed.hex() == digits:
+            return packed
+    return id
+
+
+def pack_ids(ids: Sequence[str]) -> list[str | bytes]:
+    """Return what `pack_id` returns for each id; many UUIDs take a third of the time."""
+    count = len(ids)
+    if count > 2 and {*map(len, ids)} == {36}:
+        joined = "".join(ids)
+        digits, dashes = joined.replace("-", ""), "-" * count
+        if len(digits) == 32 * count and all(joined[place::36] == dashes for place in (8, 13, 18, 23)):
+            try:
+                packed = bytes.fromhex(digits)
+            except ValueError:
+                packed = b""
+            if len(packed) == 16 * count and packed.hex() == digits:
+                return [packed[first : first + 16] for first in range(0, 16 * count, 16)]
+    return [*map(pack_id, ids)]
+
+
+def unpack_id(packed: bytes) -> str:
+    """Return the id of its 16 bytes; ValueError if they are not so many."""
+    if len(packed) != 16:
+        raise ValueError(f"an id of {len(packed)} bytes; a packed one has 16")
+    groups = packed.hex("-", 2)  # of four digits each
+    return f"{groups[:4]}{groups[5:29]}{groups[30:34]}{groups[35:]}"
+
+
+def packed_range(prefix: str) -> tuple[bytes, bytes] | None:
+    """Return the first and the last of the packed ids that begin with a text; None if no packed one does."""
+    first, last = (pack_id(prefix + rest[len(prefix) :]) for rest in (_LOWEST, _HIGHEST))
+    return (first, last) if isinstance(first, bytes) and isinstance(last, bytes) else None
 
 
 def compose(*parts: str) -> str:

@@ -35,7 +35,8 @@ from dgent.store.engine import prune, read, recent
 from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
-IDS = ["a", "b", "b%", "c_", "d"]
+UUID = "0190d000-0000-7000-8000-00000000000d"  # SQLite stores it in 16 bytes, and the other ones as they are
+IDS = ["a", "b", "b%", "c_", UUID, UUID.upper()]
 FIELDS = ["n", "number", "double"]
 INDEXES = [*FIELDS, "n.*", "number.*"]
 LONG = "x" * 125
@@ -169,7 +170,7 @@ queries = st.builds(
     author=st.sampled_from([None, None, None, "ann", "system"]),
     source=st.sampled_from([None, None, None, "web"]),
     parent=st.sampled_from([None, None, None, "a"]),
-    prefix=st.sampled_from([None, None, None, "b", "b%", "c_"]),
+    prefix=st.sampled_from([None, None, None, "b", "b%", "c_", "0190", UUID[:12], UUID[:12].upper()]),
     since=st.sampled_from([None, None, DAY + timedelta(days=1)]),
     until=st.sampled_from([None, None, DAY + timedelta(days=2)]),
     updated_since=st.one_of(st.none(), st.none(), moments),

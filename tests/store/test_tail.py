@@ -261,7 +261,7 @@ async def test_bits_of_tags_that_do_not_fit_are_named_and_mended(path: Path) -> 
     async with opened(path) as u:
         assert await u.count(schema="job", where={"state": "held"}, tags={"red"}) == 200, "the test is one"
         found = {each.subject: each for each in await upkeep_of(u.backend).inspect(deep=True, fix=True)}
-        assert "lack tags of their records" in found["entries"].message
+        assert "have other tags than their records" in found["entries"].message
         assert await u.count(schema="job", where={"state": "held"}, tags={"red"}) == 300
     check_store(str(path))
 

@@ -176,6 +176,10 @@ class Reading(Protocol):
         """Return the text of a name's number."""
         ...
 
+    def names_at_hand(self) -> dict[int, str]:
+        """Return texts of names by their numbers, to which others may be added, and which loses none."""
+        ...
+
     def number(self, text: str) -> int | None:
         """Return the number of a name, or None if it was never used."""
         ...

@@ -47,7 +47,7 @@ def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
 
 def get_lazily(reading: Reading, id: str) -> Datum | None:
     """Return the live version of a record, for a caller that decodes the data itself."""
-    found = datums_of(reading.fetch_id(ids.check_id(id)), reading.name)
+    found = datums_of(reading.fetch_id(ids.check_id(id)), reading.name, reading.names_at_hand())
     return _sound(found[0]) if found else None
 
 

@@ -49,10 +49,13 @@ class Row(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """The columns of a live row that a reader needs; engines fetch pages of these as plain tuples."""
+    """The columns of a live row that a reader needs; engines fetch pages of these as plain tuples.
+
+    An engine may leave an id packed, and name tags by the number of their text.
+    """
 
     record_key: int
-    id: str
+    id: str | bytes
     rev: int
     seq: int
     created_at: int
@@ -62,7 +65,7 @@ class Brief(NamedTuple):
     author: int
     source: int | None
     parent: str | None
-    tags: str
+    tags: str | int
     extra: bytes | None
     data: bytes | None
     content: bytes | None
@@ -234,6 +237,10 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         content,
     ) = row
     try:
+        if type(id) is bytes:
+            id = ids.unpack_id(id)
+        if type(tags) is int:
+            tags = name(tags)
         if type(id) is not str or type(created + at + rev + seq + version) is not int:
             raise Corrupt("its id or one of its numbers is of another kind")
         if not isinstance(parent, str | None) or not isinstance(content, bytes | None):
@@ -254,26 +261,34 @@ def datum_of(row: tuple[Any, ...], name: Callable[[int], str]) -> Datum:
         return _salvage(Row._make(row), name, error)
 
 
-def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> list[Datum]:
+def datums_of(
+    rows: Iterable[tuple[Any, ...]], name: Callable[[int], str], at_hand: dict[int, str] | None = None
+) -> list[Datum]:
     """Return the datums of brief rows, for a caller that decodes the data itself.
 
     The caller notices then if the data is damaged. Every record read in a page or by its id comes through
-    here, so there are no calls in the plain case.
+    here, so there are no calls in the plain case. Names that are not at hand are added there.
     """
     out: list[Any] = []
-    names: dict[int | None, str] = {}
+    names: dict[int, str] = {} if at_hand is None else at_hand
     for row in rows:
         _, id, rev, seq, created, at, schema, version, author, source, parent, tags, extra, raw, content = row
         try:
+            if type(id) is bytes:
+                id = ids.unpack_id(id)
             # One sum for all numbers: of anything else it is not a whole number, or a TypeError.
             sound = type(raw) is bytes and type(id) is str and type(created + at + rev + seq + version) is int
-        except TypeError:
+        except (TypeError, ValueError):
             sound = False
         if extra is not None or not sound or not T_MIN <= created <= T_MAX >= at >= T_MIN:
             out.append(datum_of(whole_of(row), name))
             continue
         new = _make(Blank)
         try:
+            if type(tags) is int:
+                if tags not in names:
+                    names[tags] = name(tags)
+                tags = names[tags]
             new.tags = _tag_sets[tags] if tags in _tag_sets else _tag_set(tags)
             if author not in names:
                 names[author] = name(author)
@@ -295,24 +310,36 @@ def datums_of(rows: Iterable[tuple[Any, ...]], name: Callable[[int], str]) -> li
     return out
 
 
-def rows_of(rows: Sequence[tuple[Any, ...]], name: Callable[[int], str]) -> SchemaRows | None:
-    """Return brief rows as they are; None when something about them is odd and each needs a check."""
+def rows_of(
+    rows: Sequence[tuple[Any, ...]], name: Callable[[int], str], names: dict[int, str]
+) -> SchemaRows | None:
+    """Return brief rows as they are; None when something about them is odd and each needs a check.
+
+    `names` gets the names of these rows; it must not lose them.
+    """
     if not rows:
         return None
     first = rows[0][SCHEMA]
     try:
-        names = {first: name(first)}
         for _, id, rev, seq, created, at, schema, version, author, source, _, tags, extra, _, _ in rows:
             if extra is not None or schema != first or not T_MIN <= created <= T_MAX >= at >= T_MIN:
                 return None
-            if type(id) is not str or type(created + at + rev + seq + version) is not int:
+            if type(created + at + rev + seq + version) is not int:
+                return None
+            if type(id) is not str and (type(id) is not bytes or len(id) != 16):
                 return None
             if author not in names:
                 names[author] = name(author)
             if source is not None and source not in names:
                 names[source] = name(source)
+            if type(tags) is int:
+                if tags not in names:
+                    names[tags] = name(tags)
+                tags = names[tags]
             if tags not in _tag_sets:
                 _tag_set(tags)
+        if first not in names:
+            names[first] = name(first)
     except DAMAGE:
         return None
     return SchemaRows(names[first], rows, names)
@@ -341,13 +368,13 @@ def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
         return value if type(value) is int else None
 
     reason = error.message if isinstance(error, Corrupt) else error
-    id = row.id if isinstance(row.id, str) else _text(row.id)
+    id = id_text(row.id)
     return Datum(
         id,
         read_or(lambda: clock.from_us(row.created_at), clock.EPOCH),
         read_or(lambda: _data_decoder.decode(row.data) if row.data else {}, {}),
         row.content if isinstance(row.content, bytes) else b"",
-        read_or(lambda: frozenset(_tags_decoder.decode(row.tags)), _NO_TAGS),
+        read_or(lambda: frozenset(_tags_decoder.decode(tags_text(row.tags, name))), _NO_TAGS),
         read_or(lambda: name(row.author), None),
         read_or(lambda: None if row.source is None else name(row.source), None),
         row.parent if isinstance(row.parent, str) else None,
@@ -361,8 +388,17 @@ def _salvage(row: Row, name: Callable[[int], str], error: BaseException) -> Datu
     )
 
 
-def _text(value: Any) -> str:
-    """Return an id that is not a text as one: nobody can ask for it, but reports can name it."""
+def tags_text(tags: str | int, name: Callable[[int], str]) -> str:
+    """Return the text of tags that may be named by its number."""
+    return name(tags) if isinstance(tags, int) else tags
+
+
+def id_text(value: Any) -> str:
+    """Return an id as text; of one that is damaged too: nobody can ask for it, but reports can name it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes) and len(value) == 16:
+        return ids.unpack_id(value)
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

@@ -53,7 +53,7 @@ def read_straight(
     if more:
         rows = rows[: q.limit]
     name = reading.name
-    kept = rows_of(rows, name) if view.lazy else None
+    kept = rows_of(rows, name, reading.names_at_hand()) if view.lazy else None
     made = [] if kept is not None else [datum_of(whole_of(row), name) for row in rows]
 
     def further() -> str:

@@ -32,6 +32,7 @@ from dgent.store.jsonl.forget import is_forgotten
 from dgent.store.jsonl.line import CommitMark, RecordLine, SchemaLine, previous_sums
 from dgent.store.jsonl.scan import BAD, ScannedLine
 from dgent.store.jsonl.settle import Lineages, LineSettlement
+from dgent.store.sqlite.scan import ID_TEXT
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.kernel import JSONLKernel
@@ -285,7 +286,7 @@ class LineApplier:
         """
         cache, wanted = self._cache, dict(hashes)
         cache.put_erased(wanted.items(), lines)
-        ids = cache.ask("SELECT id FROM datum WHERE trail = 0")
+        ids = cache.ask(f"SELECT {ID_TEXT} FROM datum d WHERE d.trail = 0")
         known = [(self.store.head(id), wanted.get(cache.hash(id).hex())) for (id,) in ids]
         found = [
             row

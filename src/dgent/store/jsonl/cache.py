@@ -21,6 +21,7 @@ from dgent.store.engine.row import Row
 from dgent.store.jsonl.folder import COMMITS, Format, Stamp, StoreFolder
 from dgent.store.sqlite.connection import SAFE_BLOCK
 from dgent.store.sqlite.kernel import SQLiteKernel
+from dgent.store.sqlite.scan import ID_TEXT
 from dgent.system import files
 
 NAME, PROOF = "cache.db", "proof"
@@ -174,10 +175,13 @@ FIND_INCOMPLETE = (
 """Finds the commits that do not count because lines of them are missing, and the files of the others."""
 PURGING = "SELECT 1 FROM meta WHERE name = 'purging'"
 _HEADS = (
-    "SELECT l.sum, d.id, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
+    f"SELECT l.sum, {ID_TEXT}, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
 )
-_CONFLICTS = "SELECT d.id, c.rev, c.fields FROM j_dispute c JOIN datum d ON d.dk = c.dk AND d.rev = c.rev"
+_CONFLICTS = (
+    f"SELECT {ID_TEXT} AS spelled, c.rev, c.fields FROM j_dispute c"
+    " JOIN datum d ON d.dk = c.dk AND d.rev = c.rev ORDER BY spelled"
+)
 
 
 class FileState(NamedTuple):
@@ -386,7 +390,7 @@ class Cache:
 
     def find_id(self, record_key: int) -> str | None:
         """Return the id of a record."""
-        found = self.ask("SELECT id FROM datum WHERE dk = ? AND trail = 0", record_key)
+        found = self.ask(f"SELECT {ID_TEXT} FROM datum d WHERE d.dk = ? AND d.trail = 0", record_key)
         return found[0][0] if found else None
 
     def has_unindexed(self, schema: int) -> bool:
@@ -545,7 +549,7 @@ class RecordConflict(NamedTuple):
 
 def list_conflicts(ask: Any) -> list[RecordConflict]:
     """Return the records whose newest version decides a conflict."""
-    found = ask(_CONFLICTS + " ORDER BY d.id").fetchall()
+    found = ask(_CONFLICTS).fetchall()
     return [
         RecordConflict(id, rev, tuple((fields or "").split("\n")) if fields else ())
         for id, rev, fields in found

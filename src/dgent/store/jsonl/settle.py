@@ -15,6 +15,7 @@ import msgspec
 
 from dgent import clock
 from dgent.errors import DgentError, NotFound
+from dgent.ids import packed_range
 from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.store.backend import KINDS
@@ -27,6 +28,7 @@ from dgent.store.engine.row import Row
 from dgent.store.jsonl.cache import CachedLine
 from dgent.store.jsonl.journal import Fields, Journal
 from dgent.store.jsonl.lineage import Lineage
+from dgent.store.sqlite.scan import ID_TEXT
 
 if TYPE_CHECKING:
     from dgent.store.jsonl.apply import LineApplier
@@ -141,7 +143,7 @@ class LineSettlement:
     def records(self, schema: str) -> Iterable[Datum]:
         """Yield all records of a schema as merged so far, by id."""
         number = self._store.number(schema)
-        sql = "SELECT id FROM datum WHERE schema = ? AND live = 1 AND trail = 0"
+        sql = f"SELECT {ID_TEXT} FROM datum d WHERE d.schema = ? AND d.live = 1 AND d.trail = 0"
         ids = {id for (id,) in self._kernel.cache.ask(sql, number)} if number is not None else set()
         for id in sorted(ids | self._written.keys()):
             found = self.get(id)
@@ -150,9 +152,13 @@ class LineSettlement:
 
     def ids(self, prefix: str) -> list[str]:
         """Return the ids with a prefix, also of deleted records."""
-        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        sql = "SELECT id FROM datum WHERE id >= ? AND id < ? AND trail = 0 ORDER BY id"
-        return [id for (id,) in self._kernel.cache.ask(sql, prefix, end)]
+        ask, end = self._kernel.cache.ask, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        sql = f"SELECT {ID_TEXT} FROM datum d WHERE d.id >= ? AND d.id {{}} ? AND d.trail = 0"
+        found = ask(sql.format("<"), prefix, end)
+        packed = packed_range(prefix)
+        if packed is not None:
+            found += ask(sql.format("<="), *packed)
+        return sorted(id for (id,) in found)
 
     def put(
         self,

@@ -151,6 +151,9 @@ class PostgresReading(VectorReads):
             text = self.catalog.names[number] = found[0][0]
         return text
 
+    def names_at_hand(self) -> dict[int, str]:
+        return {}
+
     def number(self, text: str) -> int | None:
         number = self.catalog.numbers.get(text)
         if number is None:

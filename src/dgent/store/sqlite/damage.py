@@ -22,6 +22,10 @@ _KINDS = {"INT": "integer", "INTEGER": "integer", "TEXT": "text", "BLOB": "blob"
 _NUMBERS = ("dk", "rev", "seq", "schema", "sv", "author", "source", "ix", "n", "iv", "of_seq", "last_rev")
 _TIMES = ("t", "at")
 _NAMES = ("schema", "author", "source")
+_PACKED = {  # columns with values of two kinds
+    "id": "typeof(id) <> 'text' AND (typeof(id) <> 'blob' OR length(id) <> 16)",
+    "tags": "typeof(tags) <> 'text' AND NOT EXISTS (SELECT 1 FROM name WHERE n = tags)",
+}
 _MOST = 2**47  # of numbers that count something; keys of names have six bytes
 
 
@@ -63,7 +67,7 @@ def _columns(connection: apsw.Connection, table: str) -> Iterator[tuple[str, str
     """Yield each column of a table, and the condition under which its value is wrong."""
     rows: Any = connection.execute(f"PRAGMA table_info({table})").fetchall()
     for _, name, declared, needed, _, key in rows:
-        wrong = f"typeof({name}) <> '{_KINDS[declared]}'"
+        wrong = _PACKED[name] if not declared else f"typeof({name}) <> '{_KINDS[declared]}'"
         if name == "cid":  # the cache of a folder of text files keeps it as the lines have it
             wrong = "typeof(cid) NOT IN ('blob', 'text')"
         if name in _NUMBERS and (table, name) != ("trail", "seq"):

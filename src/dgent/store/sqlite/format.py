@@ -19,7 +19,7 @@ from dgent.store.upgrade import Step, make_too_old_error
 from dgent.system import files
 from dgent.system.progress import ProgressReporter
 
-FORMAT = 3
+FORMAT = 4
 APPLICATION_ID = 0x6467656E  # "dgen"
 _ON = re.compile(r"\bon(?!\w)\s*(?:[\"'`\[]?\w+[\"'`\]]?\s*\.\s*)?[\"'`\[]?(\w+)")
 _HIDES = re.compile(r"[\"'`\[]|--|/\*")
@@ -46,9 +46,9 @@ CREATE TABLE trail (
 );
 CREATE TABLE name (n INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL UNIQUE);
 CREATE TABLE datum (
-    dk INTEGER PRIMARY KEY, id TEXT NOT NULL, rev INT NOT NULL, seq INT NOT NULL, live INT NOT NULL,
+    dk INTEGER PRIMARY KEY, id NOT NULL, rev INT NOT NULL, seq INT NOT NULL, live INT NOT NULL,
     t INT NOT NULL, at INT NOT NULL, schema INT NOT NULL, sv INT NOT NULL, author INT NOT NULL,
-    source INT, parent TEXT, tags TEXT NOT NULL, enc INT NOT NULL, fk BLOB, x BLOB, data BLOB,
+    source INT, parent TEXT, tags NOT NULL, enc INT NOT NULL, fk BLOB, x BLOB, data BLOB,
     content BLOB, trail INT NOT NULL DEFAULT 0, base_rev INT
 );
 CREATE UNIQUE INDEX datum_id ON datum (id, trail);
@@ -119,16 +119,57 @@ def drop_derived_entries(connection: apsw.Connection) -> None:
 
 def _create_tables(connection: apsw.Connection, *names: str) -> None:
     """Create some of the tables above, as they are there."""
-    wanted = tuple(f"CREATE TABLE {name} " for name in names)
-    for statement in TABLES.split(";"):
-        if statement.lstrip().startswith(wanted):
-            connection.execute(statement)
+    for name in names:
+        connection.execute(_statement(f"CREATE TABLE {name} "))
+
+
+def _statement(beginning: str) -> str:
+    """Return the statement above that begins with a text."""
+    return next(each for each in TABLES.split(";") if each.lstrip().startswith(beginning))
 
 
 def _change_entries(connection: apsw.Connection, _: ProgressReporter) -> None:
     _create_tables(connection, "tail", "page", "doc")
     connection.execute("ALTER TABLE entry ADD COLUMN tags INT")
     drop_derived_entries(connection)
+
+
+_HEX = "[0-9a-f]"
+_IS_UUID = f"typeof(id) = 'text' AND id GLOB '{'-'.join(_HEX * digits for digits in (8, 4, 4, 4, 12))}'"
+_NUMBER_TAGS = (
+    "INSERT OR IGNORE INTO name (text) SELECT tags FROM datum WHERE typeof(tags) = 'text'"
+    " AND length(tags) > 8 AND json_valid(tags) GROUP BY tags HAVING count(*) >= 4"
+)
+_PACKED = (
+    f"SELECT dk, iif({_IS_UUID}, unhex(id, '-'), id), rev, seq, live, t, at, schema, sv, author, source,"
+    " parent, coalesce((SELECT n FROM name WHERE text = tags AND n <> 0), tags), enc, fk, x, data, content,"
+    " trail, base_rev FROM datum ORDER BY dk"
+)
+# Entries with a key get bits for all tags of their records, as the indexes by tag have them.
+_TAGS_OF_RECORDS = "CREATE TEMP TABLE tags_of (dk INTEGER PRIMARY KEY, bits INT NOT NULL)"
+_SUM_TAGS = (
+    "INSERT INTO temp.tags_of SELECT dk, sum(DISTINCT 1 << ix % 47) FROM entry"
+    " WHERE ix IN (SELECT ix FROM ix WHERE tag <> '' AND iv = 0) GROUP BY dk"
+)
+_SPREAD_TAGS = (
+    "UPDATE entry SET tags = coalesce((SELECT bits FROM temp.tags_of t WHERE t.dk = entry.dk), 0)"
+    " WHERE key <> x''"
+)
+
+
+def _pack_rows(connection: apsw.Connection, _: ProgressReporter) -> None:
+    run = connection.execute
+    run(_NUMBER_TAGS)
+    run(_statement("CREATE TABLE datum ").replace("TABLE datum", "TABLE dgent_datum", 1))
+    run(f"INSERT INTO dgent_datum {_PACKED}")
+    run("DROP TABLE datum")
+    run("PRAGMA legacy_alter_table = ON")  # or views of the user that do not work any more would stop it
+    run("ALTER TABLE dgent_datum RENAME TO datum")
+    run("PRAGMA legacy_alter_table = OFF")
+    run(_statement("CREATE UNIQUE INDEX datum_id "))
+    for sql in (_TAGS_OF_RECORDS, _SUM_TAGS, _SPREAD_TAGS, "DROP TABLE temp.tags_of"):
+        run(sql)
+    run("UPDATE meta SET value = value + 1 WHERE name = 'catalog'")
 
 
 STEPS: tuple[Step, ...] = (
@@ -138,6 +179,7 @@ STEPS: tuple[Step, ...] = (
         _change_entries,
     ),
     Step(3, "add the table of vectors", lambda connection, _: _create_tables(connection, "vector")),
+    Step(4, "store ids and tags in fewer bytes, and which tags a record has with its fields", _pack_rows),
 )
 """The steps to the formats after the first; functions get the connection and a ProgressReporter.
 

@@ -14,6 +14,7 @@ import msgspec
 from dgent import clock
 from dgent.clock import ClockBelief
 from dgent.errors import Corrupt
+from dgent.ids import pack_id, pack_ids
 from dgent.store.engine.catalog import (
     Entry,
     IndexName,
@@ -41,6 +42,7 @@ from dgent.system.collector import pause
 _PLACE_BITS = 20  # the place of a row of the tail is its commit's seq and a number within that
 _HAS = "SELECT 1 FROM datum WHERE id = ? AND trail = 0"
 _HAS_ANY = "SELECT 1 FROM json_each(?) j CROSS JOIN datum d ON d.id = j.value AND d.trail = 0 LIMIT 1"
+_HAS_ANY_PACKED = _HAS_ANY.replace("j.value", "unhex(j.value)")
 _TAIL_SIZE = "SELECT coalesce(sum(records), 0), coalesce(max(place), 0) FROM tail"
 _LAST_KEY = (
     "SELECT max(value, coalesce((SELECT max(dk) FROM datum), 0)),"
@@ -67,6 +69,7 @@ _DROP_SOME = tuple(
 _UNUSED = (
     "SELECT n, text FROM name WHERE n <> 0 AND n NOT IN (SELECT author FROM datum)"
     " AND n NOT IN (SELECT source FROM datum WHERE source IS NOT NULL)"
+    " AND n NOT IN (SELECT tags FROM datum WHERE typeof(tags) = 'integer')"
     " AND n NOT IN (SELECT author FROM past)"
     " AND n NOT IN (SELECT source FROM past WHERE source IS NOT NULL)"
     " AND n NOT IN (SELECT author FROM commits) AND n NOT IN (SELECT schema FROM schema)"
@@ -83,6 +86,9 @@ _WAIT = "INSERT INTO tail (place, records, body) VALUES (?, ?, ?)"
 _MANY = 256  # so many new records in one write have their entries sorted into the indexes at once
 MOVE_AT = 256  # when the entries of so many records wait, those of so many are moved
 _LISTS = 4  # that a move makes for each record, at least
+_LONG_TAGS = 8  # shorter texts of tags take as much room as a number
+_USUAL_TAGS = 4  # so many records with the same tags have been written when these get a number
+_MOST_TAGS = 16_384  # so many texts of tags are counted
 _FEW_TOMBSTONES = 16  # so many rows of deleted records may stay where they are
 _APPEND = f"INSERT INTO commits ({LOG}, cid) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ops_encoder = msgspec.msgpack.Encoder()
@@ -107,6 +113,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         self._many_at_once = connection.cursor().executemany
         self.commit_names: dict[int, str] = {}  # of the next log entries, by seq; only copies need names
         self._tombstones: dict[str, Row] = {}  # rows of deleted records wait, so that many lie close together
+        self._seen_tags: dict[str, int] = {}  # how often a text of tags was written
         self._data_version = -1
         self._belief: ClockBelief | None = None  # about the wall clock, as the store has it
         self._drop_new()
@@ -147,7 +154,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         records, log = self._new_records, self._new_log
         self._drop_new()
         if rows:
-            self._many_at_once(_INSERT, rows)
+            self._insert_rows(rows)
         if added or removed:
             self._flush_entries(rows, [*added, *list_added(records)], removed)
         elif records and (self._direct or len(rows) >= _MANY):
@@ -237,10 +244,10 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
             self._many_at_once(
                 "DELETE FROM datum WHERE dk = ?", [(row.record_key,) for row in tombstones.values()]
             )
-            self._many_at_once(_INSERT, sorted(tombstones.values()))
+            self._insert_rows(sorted(tombstones.values()))
         else:
             for row in tombstones.values():
-                self._at_once(_UPDATE, (*row[2:], row.record_key))
+                self._at_once(_UPDATE, self._changed_values(row))
 
     def _drop_new(self) -> None:
         # New rows wait here, so that many small commits of one transaction are written together.
@@ -254,17 +261,15 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         waiting = self._new.get(id) or self._tombstones.get(id)
         if waiting is not None:
             return waiting
-        found: Any = self._at_once(HEAD, (id,)).fetchall()
-        return Row._make(found[0]) if found else None
+        found: Any = self._at_once(HEAD, (pack_id(id),)).fetchall()
+        return self.make_row(found[0]) if found else None
 
     def heads(self, ids: Sequence[str]) -> list[Row | None]:
         if self._new or self._tombstones:
             return [self.head(id) for id in ids]
         # In a transaction a statement that runs again is quicker than one for several ids.
-        rows: Any = self._many_at_once(HEAD, zip(ids)).fetchall()
-        found: dict[str, Row] = {}
-        for row in rows:
-            found[row[1]] = Row._make(row)
+        rows: Any = self._many_at_once(HEAD, zip(pack_ids(ids))).fetchall()
+        found = {row.id: row for row in map(self.make_row, rows)}
         return list(map(found.get, ids))
 
     def _walk(self, sql: str, values: tuple[Any, ...]) -> Iterator[Any]:
@@ -343,7 +348,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         """Let readers use the names, indexes and schemas of the transaction that was committed."""
         catalog = self.catalog
         catalog.numbers.update(self._fresh_numbers)
-        catalog.names.update({number: text for text, number in self._fresh_numbers.items()})
+        catalog.names.update(self._fresh_names)
         catalog.indexes.update(self._fresh_indexes)
         catalog.states.update(self._fresh_states)
         if self._changed_catalog:
@@ -372,6 +377,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
     def _forget_fresh(self) -> None:
         # What this transaction added; others may use it only after the commit.
         self._fresh_numbers: dict[str, int] = {}
+        self._fresh_names: dict[int, str] = {}
         self._fresh_indexes: dict[IndexName, int] = {}
         self._fresh_states: dict[str, SchemaState] = {}
         self._changed_catalog = False
@@ -379,10 +385,8 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
     # -- names and schemas ----------------------------------------------------------------
 
     def name(self, number: int) -> str:
-        for text, fresh in self._fresh_numbers.items():
-            if fresh == number:
-                return text
-        return super().name(number)
+        fresh = self._fresh_names.get(number)
+        return super().name(number) if fresh is None else fresh
 
     def number(self, text: str) -> int | None:
         fresh = self._fresh_numbers.get(text)
@@ -394,9 +398,16 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
     def are_new(self, ids: Sequence[str]) -> bool:
         if not self._new.keys().isdisjoint(ids) or not self._tombstones.keys().isdisjoint(ids):
             return False
-        if len(ids) == 1:
-            return not self._at_once(_HAS, ids).fetchall()
-        return not self._at_once(_HAS_ANY, (msgspec.json.encode(ids).decode(),)).fetchall()
+        packed = pack_ids(ids)
+        if len(packed) == 1:
+            return not self._at_once(_HAS, packed).fetchall()
+        texts = [id for id in packed if type(id) is str]
+        digits = [id.hex() for id in packed if type(id) is bytes]
+        return not any(
+            self._at_once(sql, (msgspec.json.encode(some).decode(),)).fetchall()
+            for sql, some in ((_HAS_ANY_PACKED, digits), (_HAS_ANY, texts))
+            if some
+        )
 
     def make_number(self, text: str) -> int:
         number = self.catalog.numbers.get(text)
@@ -405,7 +416,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
             if number is None:
                 self._execute("INSERT INTO name (text) VALUES (?)", (text,))
                 number = self.connection.last_insert_rowid()
-                self._fresh_numbers[text] = number
+                self._fresh_numbers[text], self._fresh_names[number] = number, text
         return number
 
     def index_number(self, name: IndexName) -> int | None:
@@ -444,11 +455,34 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
     def replace(self, row: Row) -> None:
         if row.live:
             self._tombstones.pop(row.id, None)
-            self._execute(_UPDATE, (*row[2:], row.record_key))
+            self._execute(_UPDATE, self._changed_values(row))
         else:
             if row.id in self._new:  # the same transaction has added it
                 self._write_waiting()
             self._tombstones[row.id] = row
+
+    def _insert_rows(self, rows: Iterable[Row]) -> None:
+        columns: list[Any] = [*zip(*rows, strict=True)]
+        columns[1] = pack_ids(columns[1])
+        columns[12] = [*map(self._number_tags, columns[12])]  # now: a new number is a write of its own
+        self._many_at_once(_INSERT, zip(*columns, strict=True))
+
+    def _changed_values(self, row: Row) -> tuple[Any, ...]:
+        """Return the values of the statement that changes a row."""
+        return (*row[2:12], self._number_tags(row.tags), *row[13:], row.record_key)
+
+    def _number_tags(self, text: str) -> str | int:
+        """Return the number of a text of tags, if it has one or comes so often that it gets one."""
+        number = self.catalog.numbers.get(text) or self._fresh_numbers.get(text)
+        if number is not None:
+            return number
+        if type(text) is not str or len(text) <= _LONG_TAGS:
+            return text  # one that is damaged stays as it is
+        seen = self._seen_tags
+        if len(seen) >= _MOST_TAGS:
+            seen.clear()
+        seen[text] = count = seen.get(text, 0) + 1
+        return text if count < _USUAL_TAGS else self.make_number(text)
 
     def set_keys(self, record_key: int, field_keys: bytes | None) -> None:
         self._execute("UPDATE datum SET fk = ? WHERE dk = ?", (field_keys, record_key))
@@ -532,6 +566,7 @@ class SQLiteKernel(EntryWrites, VectorWrites, SQLiteReading):
         for number, text in self._all(_UNUSED):
             self._execute("DELETE FROM name WHERE n = ?", (number,))
             self._fresh_numbers.pop(text, None)
+            self._fresh_names.pop(number, None)
 
     def reload_everywhere(self) -> None:
         """Make this process, like others, load the catalog again."""

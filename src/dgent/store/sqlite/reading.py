@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import apsw
 
 from dgent.errors import Corrupt
+from dgent.ids import pack_id, pack_ids, packed_range, unpack_id
 from dgent.store.engine.catalog import (
     Catalog,
     Entry,
@@ -33,7 +38,7 @@ from dgent.store.engine.kernel import (
 from dgent.store.engine.row import Row
 from dgent.store.engine.tail import Moment, Tail, Waiting, unpack
 from dgent.store.engine.text import COUNTS_RANGE
-from dgent.store.engine.versions import ANCHOR
+from dgent.store.engine.versions import DELTA
 from dgent.store.sqlite.scan import (
     BETWEEN,
     BRIEF,
@@ -55,7 +60,10 @@ from dgent.store.sqlite.vector import VectorReads
 _MAX_CACHED = 100_000
 _ABOVE_TEXT = b""  # in SQLite's order any blob is above any text
 LOG = "seq, at, author, kind, note, of_seq, ops, key, digest"
-_BRIEF_HEAD = f"SELECT {BRIEF}, d.content FROM datum d WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
+_BRIEF_HEAD = (  # with the id as it was asked for, which saves unpacking it
+    f"SELECT {BRIEF.replace('d.id', '?')}, d.content FROM datum d"
+    " WHERE d.id = ? AND d.trail = 0 AND d.live = 1"
+)
 HEAD = f"SELECT {COLUMNS}, content FROM datum WHERE id = ? AND trail = 0"
 AT_ONCE = 64  # ids that one statement reads
 _HEADS = {
@@ -64,14 +72,17 @@ _HEADS = {
 }
 _ROW = f"SELECT {COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
-_PAST_FROM = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
+_PAST_FROM = (
+    f"SELECT {COLUMNS}, content FROM past WHERE dk = ?1 AND rev >= ?2 AND rev <= coalesce((SELECT rev"
+    f" FROM past WHERE dk = ?1 AND rev >= ?2 AND enc <> {DELTA} ORDER BY rev LIMIT 1), {2**62}) ORDER BY rev"
+)
 _LAG = (
     f"SELECT {PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk AND d.trail = 0"
     " WHERE l.schema = ?"
 )
 _ENTRY = "SELECT ix, key, t, dk FROM entry WHERE ix = ? AND key = ? AND t = ? AND dk = ?"
 _OF_AUTHOR = "SELECT dk FROM datum WHERE dk = ? AND author = ?"
-_FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag) FROM meta WHERE name = 'catalog'"
+_FRESH = "SELECT value, EXISTS (SELECT 1 FROM lag), (SELECT max(ix) FROM ix) FROM meta WHERE name = 'catalog'"
 _TAIL_ENDS = "SELECT (SELECT min(place) FROM tail), (SELECT max(place) FROM tail)"
 _TAIL_AFTER = "SELECT place, body FROM tail WHERE place > ? ORDER BY place"
 _TAIL_PLACES = "SELECT place FROM tail WHERE place > ? ORDER BY place"
@@ -87,7 +98,9 @@ _PAGES = (
 )
 _DOC = "SELECT dk, rev, size, page_rev, words FROM doc WHERE ix = ? AND dk = ?"
 _IDS = "FROM datum d WHERE d.id >= ? AND d.id < ? AND d.trail = 0 AND d.live = 1"
-TAG_BITS = 15  # an entry with a key has one of so many bits for each tag of its record, or NULL if unknown
+_PACKED_IDS = _IDS.replace("d.id < ?", "d.id <= ?")
+_BY_ID = attrgetter("id")
+TAG_BITS = 47  # an entry with a key has one of so many bits for each tag of its record, or NULL if unknown
 _ROW_AT = {True: _ROW, False: _ROW.replace(", content FROM", ", NULL FROM")}
 # A list as JSON: a third of the time of one execution for each record, and their order is kept.
 _AMONG = "FROM json_each(?) w CROSS JOIN datum d ON d.dk = w.value"
@@ -102,6 +115,11 @@ _POSITIONS = {
     descending: f"SELECT e.key, e.t, e.dk FROM entry e WHERE {BETWEEN} {order(descending)} LIMIT ?"
     for descending in (False, True)
 }
+_MANY_TAGS = 128  # of so many tags in a schema hardly any has a bit of its own, so that nobody looks for it
+_TAGS_BESIDE = (
+    "SELECT o.ix FROM ix i CROSS JOIN ix o ON o.schema = i.schema AND o.tag > ''"
+    f" WHERE i.ix = ? AND i.tag > '' LIMIT {_MANY_TAGS + 1}"
+)
 _MOST_ANSWERS = 256  # so many answers about the tail are kept
 
 
@@ -116,6 +134,9 @@ class SQLiteReading(VectorReads):
         self._any_unindexed = 1  # hardly ever any; set by `refresh`, so that most queries need not look
         self._tag_bits: dict[int, int] = {}
         self._by_schema: dict[int, bool] = {}
+        self._sole: dict[int, bool] = {}  # whether the bit of a tag is that of no other, by its index
+        self._last_index: int | None = None  # the newest index when that was found out
+        self._knows_indexes = False  # whether it is the newest at the moment that is read
         self._tail = Tail()
         self.recent: Mapping[int, Sequence[TailRecord]] = {}  # rows of the tail that are known, by place
         self._looked = False  # whether the tail in memory is that of the moment that is read
@@ -132,7 +153,11 @@ class SQLiteReading(VectorReads):
         return self._execute(sql, values).fetchall()
 
     def refresh(self) -> None:
-        ((version, self._any_unindexed),) = self._all(_FRESH)
+        ((version, self._any_unindexed, last_index),) = self._all(_FRESH)
+        if last_index != self._last_index:
+            self._sole.clear()
+            self._last_index = last_index
+        self._knows_indexes = self._is_reading
         if version != self.catalog.version:
             self._load(version)
         if self._is_reading:
@@ -143,6 +168,7 @@ class SQLiteReading(VectorReads):
         catalog.clear()
         self._tag_bits.clear()
         self._by_schema.clear()
+        self._sole.clear()
         self._forget_tail()
         meta = dict(self._all("SELECT name, value FROM meta"))
         for number, raw in self._all("SELECT schema, decl FROM schema"):
@@ -169,9 +195,12 @@ class SQLiteReading(VectorReads):
                 raise Corrupt(f"a record uses the name {number}, which is not stored")
             text = found[0][0]
             if len(self.catalog.names) > _MAX_CACHED:
-                self.catalog.names.clear()
+                self.catalog.names = {}  # a page may hold the other one
             self.catalog.names[number] = text
         return text
+
+    def names_at_hand(self) -> dict[int, str]:
+        return self.catalog.names
 
     def number(self, text: str) -> int | None:
         number = self.catalog.numbers.get(text)
@@ -204,27 +233,38 @@ class SQLiteReading(VectorReads):
             self.catalog.indexes[name] = index
         return index
 
+    def make_row(self, found: tuple[Any, ...]) -> Row:
+        """Return a row of `datum` with its id and its tags as texts; what is damaged stays as it is."""
+        id, tags = found[1], found[12]
+        if type(id) is bytes and len(id) == 16:
+            id = unpack_id(id)
+        if type(tags) is int:
+            with suppress(Corrupt):  # whoever reads the row finds out
+                tags = self.name(tags)
+        return Row._make((found[0], id, *found[2:12], tags, *found[13:]))
+
     def head(self, id: str) -> Row | None:
-        found = self._execute(HEAD, (id,)).fetchall()
-        return Row._make(found[0]) if found else None
+        found = self._execute(HEAD, (pack_id(id),)).fetchall()
+        return self.make_row(found[0]) if found else None
 
     def heads(self, ids: Sequence[str]) -> list[Row | None]:
-        found: dict[str, Any] = {}
-        for first in range(0, len(ids), AT_ONCE):
-            part = ids[first : first + AT_ONCE]
+        found: dict[str | bytes, Any] = {}
+        packed = pack_ids(ids)
+        for first in range(0, len(packed), AT_ONCE):
+            part = packed[first : first + AT_ONCE]
             # A few texts for all numbers of ids, so that each of them stays prepared.
             size = 1 << (len(part) - 1).bit_length()
             rows: list[Any] = self._execute(_HEADS[size], (*part, *(None,) * (size - len(part)))).fetchall()
             found.update((row[1], row) for row in rows)
-        make = Row._make
-        return [make(found[id]) if id in found else None for id in ids]
+        make = self.make_row
+        return [make(found[id]) if id in found else None for id in packed]
 
     def row(self, record_key: int) -> Row | None:
         found = self._all(_ROW, record_key)
-        return Row._make(found[0]) if found else None
+        return self.make_row(found[0]) if found else None
 
     def rows(self, record_keys: Sequence[int], content: bool) -> list[Row]:
-        return [*map(Row._make, self._all(_ROWS_AT[content], _list_text(record_keys)))]
+        return [*map(self.make_row, self._all(_ROWS_AT[content], _list_text(record_keys)))]
 
     # -- indexes and the tail -------------------------------------------------------------
 
@@ -243,6 +283,25 @@ class SQLiteReading(VectorReads):
             found = self._all("SELECT 1 FROM ix WHERE ix = ? AND tag = '' AND path = '' AND iv = 0", index)
             known = self._by_schema[index] = bool(found)
         return known
+
+    def _narrowing(self, scan: IndexScan) -> tuple[int, bool, bool]:
+        """Return the number of others of a scan, whether it has an author, and whether bits prove the others.
+
+        They do in entries with keys, if each of the others is by a tag that shares its bit with none.
+        """
+        others, author = scan.narrowing()
+        sole = others > 0 and self._knows_indexes and bool(scan.low[0])
+        return others, author, sole and all(self._has_sole_bit(index) for index, _ in scan.others)
+
+    def _has_sole_bit(self, index: int) -> bool:
+        """Return whether an index is by a tag that shares its bit with no other tag of the schema."""
+        if index not in self._sole:
+            beside = [number for (number,) in self._all(_TAGS_BESIDE, index)]
+            uses = Counter([number % TAG_BITS for number in beside])
+            few = len(beside) <= _MANY_TAGS
+            self._sole.update({number: few and uses[number % TAG_BITS] == 1 for number in beside})
+            self._sole.setdefault(index, False)
+        return self._sole[index]
 
     def _values(self, scan: IndexScan) -> tuple[Any, ...]:
         """Return what a statement takes after the bounds of a scan: tags, others and author."""
@@ -337,7 +396,7 @@ class SQLiteReading(VectorReads):
     def _merge(self, scan: IndexScan, waiting: Waiting, descending: bool) -> Iterator[Position]:
         """Return the positions of a scan in the index and the tail, in order."""
         asked = scan if has_one_key(scan) else scan.bare()
-        sql = f"SELECT e.key, e.t, e.dk FROM {scan_sql(BETWEEN, *asked.narrowing())} {order(descending)}"
+        sql = f"SELECT e.key, e.t, e.dk FROM {scan_sql(BETWEEN, *self._narrowing(asked))} {order(descending)}"
         own = self._walk(sql, (scan.index_number, *scan.low, *scan.high, *self._values(asked)))
         places = waiting.merge_all(own, descending)
         return places if asked == scan else (place for place in places if self._counts(scan, place))
@@ -353,9 +412,9 @@ class SQLiteReading(VectorReads):
         return self._all(sql, record_keys)
 
     def walk(self, scan: IndexScan, descending: bool, content: bool) -> Iterator[tuple[bytes, Row]]:
-        make, waiting = Row._make, self._waiting(scan)
+        make, waiting = self.make_row, self._waiting(scan)
         if waiting is None:
-            sql = walk_sql(WALKED, BETWEEN, *scan.narrowing(), descending, content)
+            sql = walk_sql(WALKED, BETWEEN, *self._narrowing(scan), descending, content)
             values = (scan.index_number, *scan.low, *scan.high, *self._values(scan))
             for found in self._walk(sql, values):
                 yield found[0], make(found[1:])
@@ -378,11 +437,11 @@ class SQLiteReading(VectorReads):
         """Start a read transaction: from here on, every read sees one moment."""
         self._looked = False
         self._execute("BEGIN")
-        self._is_reading, self._version = True, None
+        self._is_reading, self._version, self._knows_indexes = True, None, False
 
     def end_read(self) -> None:
         """End the read transaction: the next read sees what was committed meanwhile."""
-        self._is_reading, self._version = False, None
+        self._is_reading, self._version, self._knows_indexes = False, None, False
         self.end_walks()
         if not self.connection.get_autocommit():
             self._execute("COMMIT")
@@ -398,7 +457,7 @@ class SQLiteReading(VectorReads):
             first = self._first(scan, waiting, descending, limit)
             return self._at(_BRIEFS_AT[content], _list_text([place[2] for place in first]))
         between, place = bounds(scan)
-        sql = walk_sql(FETCHED, between, *scan.narrowing(), descending, content)
+        sql = walk_sql(FETCHED, between, *self._narrowing(scan), descending, content)
         values = (scan.index_number, *place, *self._values(scan), limit)
         return self._execute(sql, values).fetchall()
 
@@ -410,7 +469,7 @@ class SQLiteReading(VectorReads):
         if len(first) == limit:
             scan = end_at(scan, descending, first[-1])  # those of the index that come later are not needed
         between, place = bounds(scan)
-        matching = scan_sql(between, *scan.narrowing())
+        matching = scan_sql(between, *self._narrowing(scan))
         sql = f"SELECT e.key, e.t, e.dk FROM {matching} {order(descending)} LIMIT ?"
         most = limit + len(waiting.removed) + len(waiting.touched)
         own = self._all(sql, scan.index_number, *place, *self._values(scan), most)
@@ -423,7 +482,7 @@ class SQLiteReading(VectorReads):
         between, place = bounds(scan)
         whole = waiting is None or not (waiting.removed or waiting.touched)
         columns = "e.dk" if whole else "e.key, e.t, e.dk"
-        sql = f"SELECT {columns} FROM {scan_sql(between, *scan.narrowing())} LIMIT ?"
+        sql = f"SELECT {columns} FROM {scan_sql(between, *self._narrowing(scan))} LIMIT ?"
         less = 0 if waiting is None else len(waiting.removed) + len(waiting.touched)
         own = self._all(sql, scan.index_number, *place, *self._values(scan), limit + less)
         if waiting is None:
@@ -437,7 +496,7 @@ class SQLiteReading(VectorReads):
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         waiting = self._waiting(scan)
         if waiting is None:
-            matching = scan_sql(BETWEEN, *scan.narrowing())
+            matching = scan_sql(BETWEEN, *self._narrowing(scan))
             sql = f"SELECT e.key, e.t, e.dk FROM {matching} {order(descending)} LIMIT 1 OFFSET ?"
             values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), count)
             found = self._all(sql, *values)
@@ -468,32 +527,38 @@ class SQLiteReading(VectorReads):
         return found
 
     def fetch_id(self, id: str) -> list[tuple[Any, ...]]:
-        return self._execute(_BRIEF_HEAD, (id,)).fetchall()
+        return self._execute(_BRIEF_HEAD, (id, pack_id(id))).fetchall()
 
     def walk_ids(self, prefix: str, content: bool) -> Iterator[Row]:
         body = "d.content" if content else "NULL"
-        sql = f"SELECT {PREFIXED}, {body} {_IDS} ORDER BY d.id"
-        return map(Row._make, self._walk(sql, (prefix, after_text(prefix) or _ABOVE_TEXT)))
+        walks = [
+            map(self.make_row, self._walk(f"SELECT {PREFIXED}, {body} {ids} ORDER BY d.id", values))
+            for ids, values in _id_ranges(prefix)
+        ]
+        return merge(*walks, key=_BY_ID)
 
     def size(self, scan: IndexScan, cap: int) -> int:
         waiting = self._waiting(scan)
         if waiting is not None and any(scan.narrowing()):
             return sum(1 for _ in islice(self._merge(scan, waiting, False), cap))
         more, less = (0, 0) if waiting is None else (len(waiting.added), len(waiting.removed))
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM {scan_sql(BETWEEN, *scan.narrowing())} LIMIT ?)"
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {scan_sql(BETWEEN, *self._narrowing(scan))} LIMIT ?)"
         values = (scan.index_number, *scan.low, *scan.high, *self._values(scan), cap + less)
         return min(cap, int(self._all(sql, *values)[0][0]) - less + more)
 
     estimate = size
 
     def size_ids(self, prefix: str, cap: int) -> int:
-        sql = f"SELECT count(*) FROM (SELECT 1 {_IDS} LIMIT ?)"
-        return int(self._all(sql, prefix, after_text(prefix) or _ABOVE_TEXT, cap)[0][0])
+        counts: Iterator[int] = (
+            self._all(f"SELECT count(*) FROM (SELECT 1 {ids} LIMIT ?)", *values, cap)[0][0]
+            for ids, values in _id_ranges(prefix)
+        )
+        return min(cap, sum(counts))
 
     def unindexed_rows(self, schema: int) -> list[Row]:
         if not self._any_unindexed:
             return []
-        return [Row._make(found) for found in self._all(_LAG, schema)]
+        return [*map(self.make_row, self._all(_LAG, schema))]
 
     def past(self, record_key: int, rev: int | None = None) -> list[Row]:
         found = self._all(_PAST, record_key) if rev is None else self._all(_PAST_FROM, record_key, rev)[::-1]
@@ -560,6 +625,14 @@ class SQLiteReading(VectorReads):
             asked = [(index, record_key) for record_key in record_keys]
             found = self.connection.cursor().executemany(_DOC, asked).fetchall()
         return {record_key: TextDoc(*doc) for record_key, *doc in found}
+
+
+def _id_ranges(prefix: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the conditions for ids that begin with a text, and their values: of texts, and of packed ones."""
+    yield _IDS, (prefix, after_text(prefix) or _ABOVE_TEXT)
+    packed = packed_range(prefix)
+    if packed is not None:
+        yield _PACKED_IDS, packed
 
 
 def _list_text(record_keys: Iterable[int]) -> str:

@@ -26,6 +26,7 @@ from dgent.store.sqlite import format as storage
 from dgent.store.sqlite import shared
 from dgent.store.sqlite.connection import Patience, connect, translate_errors
 from dgent.store.sqlite.reading import SQLiteReading
+from dgent.store.sqlite.scan import ID_TEXT
 from dgent.store.upkeep import Contents, Duplicate, Finding
 from dgent.system.files import disk_errors, sync
 from dgent.system.progress import Progress, ProgressReporter
@@ -344,7 +345,10 @@ def forgotten_since(path: str, salt: bytes, forgotten: Forgotten) -> list[tuple[
         reading = SQLiteReading(connection)
         reading.refresh()
         # As bytes: an id that is damaged is none that was forgotten, and hides no other.
-        sql = "SELECT CAST(d.id AS BLOB), n.text FROM datum d JOIN name n ON n.n = d.schema WHERE d.trail = 0"
+        sql = (
+            f"SELECT CAST({ID_TEXT} AS BLOB), n.text FROM datum d JOIN name n ON n.n = d.schema"
+            " WHERE d.trail = 0"
+        )
         rows: Any = connection.execute(sql)
         ids = ((id.decode("utf-8", "replace"), schema) for id, schema in rows)
         return [(id, schema) for id, schema in ids if reading.catalog.hash(id) in news]
@@ -355,8 +359,8 @@ def live_records(
 ) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield id, data and content of the live records of a schema in an exclusively held store, by id."""
     sql = (
-        "SELECT d.id, d.data, d.content FROM datum d JOIN name n ON n.n = d.schema"
-        " WHERE n.text = ? AND d.live = 1 AND d.trail = 0 AND substr(d.id, 1, ?) = ? ORDER BY d.id"
+        f"SELECT {ID_TEXT} AS spelled, d.data, d.content FROM datum d JOIN name n ON n.n = d.schema"
+        " WHERE n.text = ? AND d.live = 1 AND d.trail = 0 AND substr(spelled, 1, ?) = ? ORDER BY spelled"
     )
     with translate_errors(connection.filename):
         for id, data, content in connection.execute(sql, (schema, len(prefix), prefix)):

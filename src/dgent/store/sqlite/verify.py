@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from dgent import codec
+from dgent import codec, ids
 from dgent.store.engine import fold, vector_check
 from dgent.store.engine import row as rows
 from dgent.store.engine.catalog import EMPTY, Entry, IndexName, TailRecord, is_unsettled
@@ -32,23 +32,30 @@ NAMED = 5  # so many commits are named
 _NUMBERS = ("rev", "seq", "live", "t", "at", "schema", "sv", "author", "enc")
 _WRONG = " OR ".join(
     [f"typeof({name}) <> 'integer'" for name in _NUMBERS]
-    + [f"typeof({name}) <> 'text'" for name in ("id", "tags")]
     + [f"typeof({name}) NOT IN ('blob', 'null')" for name in ("fk", "x", "data", "content")]
     + ["typeof(source) NOT IN ('integer', 'null')", "typeof(parent) NOT IN ('text', 'null')"]
 )
-# Read as bytes: a text that is damaged cannot be read as one.
-_BYTES = ", ".join(f"CAST({name} AS BLOB)" for name in ("id", "tags", "parent"))
-_BODIES = f"SELECT dk, {_BYTES}, t, x, data, {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
+# Read as bytes: a text that is damaged cannot be read as one. A packed id is one already.
+_ID = "iif(typeof(id) = 'blob', id, CAST(id AS BLOB)), typeof(id)"
+# Tags that are named by a number are the text of that name.
+_TAGS = "iif(typeof(tags) = 'integer', (SELECT text FROM name WHERE n = tags), tags)"
+_BODIES = (
+    f"SELECT dk, {_ID}, CAST({_TAGS} AS BLOB), typeof({_TAGS}) = 'text', CAST(parent AS BLOB), t, x, data,"
+    f" {_WRONG} FROM datum WHERE trail = 0 ORDER BY dk"
+)
 # In SQLite's order any text or blob is above any number, so checking the greatest checks all of them.
 # By the index of ids: those of contents begin with the name of their schema, and "0" comes after "/".
 _CONTENTS = (
     "SELECT id, content FROM datum WHERE trail = 0 AND live AND id > 'blob.content/' AND id < 'blob.content0'"
 )
 _SOUND = (
-    f"SELECT id, tags, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
+    f"SELECT id, {_TAGS}, parent, t, x, data, max({', '.join(_NUMBERS)}, ifnull(source, 0)),"
     " typeof(content) = 'text' FROM datum WHERE live IS NOT 0 AND trail = 0"
 )
-_WRONG_PAST = f"SELECT count(*) FROM past WHERE typeof(dk) <> 'integer' OR {_WRONG}"
+_WRONG_PAST = (
+    "SELECT count(*) FROM past WHERE typeof(dk) <> 'integer' OR typeof(id) <> 'text'"
+    f" OR typeof(tags) <> 'text' OR {_WRONG}"
+)
 _BAD = "CREATE TEMP TABLE bad (dk INTEGER PRIMARY KEY)"
 
 _COLUMNS = ", ".join(columns_of(Row)[:-1])  # content is in no index
@@ -87,16 +94,16 @@ _EXTRA = (
     "SELECT ix, key, t, dk FROM (SELECT ix, key, t, dk FROM entry UNION SELECT * FROM arriving)"
     " EXCEPT SELECT * FROM want EXCEPT SELECT * FROM leaving"
 )
-# Entries hold bits of their records' tags; those of records with changes that wait need not fit yet.
+# Entries hold the bits of their records' tags; those of records with changes that wait need not fit yet.
 _MARKED = "CREATE TEMP TABLE marked (dk INTEGER PRIMARY KEY, tags INT NOT NULL)"
 _MARK = (
-    f"INSERT INTO marked SELECT w.dk, sum(DISTINCT 1 << w.ix % {TAG_BITS}) FROM want w"
-    " WHERE w.ix IN (SELECT ix FROM ix WHERE tag <> '' AND iv = 0)"
-    " AND w.dk NOT IN (SELECT dk FROM arriving UNION SELECT dk FROM leaving) GROUP BY w.dk"
+    f"INSERT INTO marked SELECT w.dk, sum(DISTINCT iif(i.tag <> '' AND i.iv = 0, 1 << w.ix % {TAG_BITS}, 0))"
+    " FROM want w LEFT JOIN ix i ON i.ix = w.ix"
+    " WHERE w.dk NOT IN (SELECT dk FROM arriving UNION SELECT dk FROM leaving) GROUP BY w.dk"
 )
 # Versions that wait to be indexed by their texts or vectors are never looked for by their tags.
 _MISTAGGED = (
-    "SELECT e.ix, e.key, e.t, e.dk FROM entry e JOIN marked m ON m.dk = e.dk WHERE ~e.tags & m.tags AND e.ix"
+    "SELECT e.ix, e.key, e.t, e.dk FROM entry e JOIN marked m ON m.dk = e.dk WHERE e.tags <> m.tags AND e.ix"
     " NOT IN (SELECT ix FROM ix WHERE path GLOB '@text:*' OR path GLOB '@vector:*')"
 )
 _UNLISTED = (
@@ -118,6 +125,7 @@ _GAPS = "SELECT coalesce(max(seq) - ?1 - count(*), 0) FROM commits WHERE seq > ?
 _NAMELESS = """
 SELECT count(*) FROM (
     SELECT schema AS n FROM datum UNION SELECT author FROM datum UNION SELECT source FROM datum
+    UNION SELECT tags FROM datum WHERE typeof(tags) = 'integer'
     UNION SELECT schema FROM past UNION SELECT author FROM past UNION SELECT source FROM past
     UNION SELECT author FROM commits
 ) WHERE n IS NOT NULL AND n NOT IN (SELECT n FROM name)
@@ -131,7 +139,7 @@ class Strays:
         self.missing: list[int] = []  # record key of rows that lack an entry
         self.extra: list[Entry] = []
         self.unindexed: list[int] = []
-        self.mistagged: list[Entry] = []  # entries that lack a tag of their record
+        self.mistagged: list[Entry] = []  # entries with other tags than their records
         self.texts: dict[str, set[int] | None] = {}  # records to be indexed again; None: all of the schema
         self.vectors: dict[str, VectorDamage] = {}
         self.unreadable = 0  # rows of the tail that are damaged
@@ -146,7 +154,11 @@ class Strays:
         return (
             f"{len(self.missing):,} records lack index entries, {len(self.extra):,} entries lead nowhere,"
             f" {len(self.unindexed):,} marks of unindexed records are wrong"
-            + (f", {len(self.mistagged):,} entries lack tags of their records" if self.mistagged else "")
+            + (
+                f", {len(self.mistagged):,} entries have other tags than their records"
+                if self.mistagged
+                else ""
+            )
             + (f", the texts of {', '.join(texts)} are to be indexed again" if texts else "")
             + (f", the vectors of {', '.join(self.vectors)} are to be indexed again" if self.vectors else "")
             + (f", {self.unreadable:,} commits wait with damaged entries" if self.unreadable else "")
@@ -193,7 +205,7 @@ def _list_wanted(
         connection.execute(table)
     damaged = {record_key for record_key, _ in _unsound(connection)}
     connection.executemany("INSERT INTO bad VALUES (?)", [(record_key,) for record_key in damaged])
-    for batch in _batches(connection):
+    for batch in _batches(ledger):
         wanted: list[Entry] = []
         for row in batch:
             try:
@@ -273,10 +285,11 @@ def _as_writing(kernel: Any) -> Writing:
     return writing
 
 
-def _batches(connection: apsw.Connection) -> Iterator[list[Row]]:
+def _batches(ledger: Ledger) -> Iterator[list[Row]]:
     batch: list[Row] = []
-    for found in connection.cursor().execute(_LIVE):
-        batch.append(Row._make(found))
+    reading: Any = ledger.kernel
+    for found in reading.connection.cursor().execute(_LIVE):
+        batch.append(reading.make_row(found))
         if len(batch) == BATCH:
             yield batch
             batch = []
@@ -324,7 +337,9 @@ def _sound(connection: apsw.Connection) -> bool:
                 seen.add(tags)
             if extra is not None:
                 codec.decode(extra)
-            if odd or type(id) is not str or type(greatest) is not int or not first <= created_at <= last:
+            if odd or type(greatest) is not int or not first <= created_at <= last:
+                return False
+            if type(id) is not str and (type(id) is not bytes or len(id) != 16):
                 return False
             if parent is not None and type(parent) is not str:
                 return False
@@ -338,23 +353,22 @@ def _sound(connection: apsw.Connection) -> bool:
 def _unsound(connection: apsw.Connection) -> Iterator[tuple[int, str]]:
     """Yield record key and id, as far as it is readable, of each damaged row."""
     cursor: Any = connection.cursor().execute(_BODIES)
-    for record_key, id, tags, parent, created_at, extra, data, wrong in cursor:
+    for record_key, id, kind, tags, tagged, parent, created_at, extra, data, wrong in cursor:
         try:
-            for text in (id, parent or b""):
+            if kind != "text":
+                ids.unpack_id(id)
+            for text in (b"" if kind == "blob" else id, parent or b""):
                 text.decode()
             rows._tags_decoder.decode(tags)
             if extra is not None:
                 codec.decode(extra)
             if data is not None:
                 rows._data_decoder.decode(data)
-            fine = not wrong and rows.T_FIRST <= created_at <= rows.T_LAST
+            fine = bool(tagged) and not wrong and rows.T_FIRST <= created_at <= rows.T_LAST
         except (*rows.DAMAGE, AttributeError):
             fine = False
         if not fine:
-            yield (
-                record_key,
-                id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else f"#{record_key}",
-            )
+            yield record_key, rows.id_text(id) if kind in ("text", "blob") else f"#{record_key}"
 
 
 def _report_damaged(count: int) -> list[Finding]:
