@@ -99,7 +99,7 @@ async def test_every_search_is_right_whatever_waits(
     await u.schemas()
     choose = random.Random(4)
     records: dict[str, Datum] = {}
-    for step in range(times(120)):
+    for step in range(times(60)):
         what, schema = choose.random(), choose.choice(("note", "brief"))
         known = [id for id, datum in records.items() if datum.schema == schema]
         if what < 0.55 or not known:
