@@ -133,7 +133,10 @@ def test_the_errors_in_the_source_are_all_from_there() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.name == "errors.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        if not re.search(r"\bclass [A-Za-z]\w*\(", source):  # reading them all takes seconds
+            continue
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 bases = {ast.unparse(base).split(".")[-1] for base in node.bases}
                 if bases & {"Exception", "BaseException", *(kind.__name__ for kind in ERRORS)}:
@@ -153,7 +156,7 @@ def test_asserts_only_narrow_types() -> None:
     others = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in SOURCE.rglob("*.py")
-        if kept not in path.parents
+        if kept not in path.parents and "assert " in path.read_text()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Assert) and not narrows(node.test)
     ]
