@@ -594,7 +594,7 @@ async def test_records_are_written_while_sessions_are_proven(universe: dgent.Uni
 async def test_serializable_sessions_and_transactions_do_not_skew(
     universe: dgent.Universe, tables: Place
 ) -> None:
-    """Of two rows one stays at least: a plain session reads one and drops the other, a joined one likewise."""
+    """Of two rows one stays at least: a plain session reads one and drops the other, a joined one too."""
     engine = tables.engine.execution_options(isolation_level="SERIALIZABLE")
     for number in range(4):
         pair = [f"x{number}", f"y{number}"]
