@@ -64,7 +64,7 @@ async def _copies(plan: Plan, folder: Path, size: int, count: int) -> list[Row]:
             watch = Stopwatch()
             for n, path in enumerate(files):
                 with open(path, "rb", buffering=0) as file:
-                    await blobs.put(f"key {n}", iter(lambda file=file: file.read(CHUNK), b""))
+                    await blobs.put(f"key {n}", file)
             return watch.each(count)
 
         async def read() -> Took:
@@ -83,7 +83,7 @@ async def _copies(plan: Plan, folder: Path, size: int, count: int) -> list[Row]:
         stored = await interleave({"put": put, "copy": copy}, rounds)
         got = await interleave({"get": get, "read": read}, rounds)
     shutil.rmtree(work)
-    # A small blob waits twice for the disk, for its file with its name, and for its key; a copy once.
+    # A blob above 256 KiB waits twice for the disk, for its file with its name, and for its key; a copy once.
     work_name = f"storing a blob of {name} / a copy of the file with fsync"
     return [
         compared(work_name, stored, "put", "copy", at_least=_SPEED),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_letters
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,7 +18,7 @@ from bench.stores import Stores
 from dgent.flow import Flux, FluxConfig, Id, StatefulAgent, StateFunctor
 
 _STEP, _EVENTS, _DURABLE, _DISK, _TIME = 1.5, 20_000, 5_000, 10.0, 5.0
-_STEPS = 200
+_STEPS, _GROWTH = 200, 3.0
 _LINE = "what was said at this step, and what it was answered; " * 9  # some 500 bytes
 _INSTALLED = all(map(importlib.util.find_spec, ("langgraph", "aiosqlite")))
 _SKIPPED = Row("LangGraph's saver", verdict="skipped: pip install 'dgent[bench]' brings it")
@@ -27,8 +30,36 @@ async def flow(plan: Plan, stores: Stores) -> list[Row]:
     with TemporaryDirectory() as folder:
         async with dgent.open(f"sqlite:///{folder}/s.db", durability="relaxed") as u:
             rows = [await _step(plan, u), await _events(plan, u, None), await _events(plan, u, "f")]
+        rows += [await _grow(Path(folder), dict), await _grow(Path(folder), _Log)]
         rows += await _runs(plan, Path(folder)) if _INSTALLED else [_SKIPPED]
     return rows
+
+
+@dataclass(frozen=True)
+class _Log:
+    log: tuple[str, ...] = ()
+
+
+async def _grow(folder: Path, kind: type) -> Row:
+    """Compare the bytes of a run whose texts hardly compress with those that changed."""
+    source, paths = random.Random(7), [folder / f"{kind.__name__}-{name}.db" for name in ("empty", "full")]
+    lines = ["".join(source.choices(ascii_letters, k=500)) for _ in range(40 + _STEPS)]
+
+    def say_line(n: int, state: Any) -> tuple[None, Any]:
+        log = state["log"] if kind is dict else state.log
+        return None, kind(log=[*log, lines[40 + n]])
+
+    for path in paths:
+        async with dgent.open(f"sqlite:///{path}") as u:
+            await u.put(dgent.Datum(data={"a": 1}))
+            agent = StateFunctor(kind, u, kind(log=lines[:40]), "run").lift_logic(say_line)
+            for n in range(_STEPS if path is paths[1] else 0):
+                await agent.invoke(n)
+    ratio = (paths[1].stat().st_size - paths[0].stat().st_size) / sum(map(len, lines))
+    what = (
+        f"{_STEPS} steps of a {'dict' if kind is dict else 'dataclass'} of 20 to 120 KB: bytes / what changed"
+    )
+    return Row(what, f"≤ {_GROWTH:g} ×", ratio, verdict=verdict(ratio, ratio, ratio, at_most=_GROWTH))
 
 
 async def _step(plan: Plan, u: dgent.Universe) -> Row:

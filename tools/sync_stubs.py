@@ -66,10 +66,23 @@ STUBS = {
         "membrane/growth.py": ("SelfGrow",),
         "membrane/session.py": ("CLISessionService", "create_cli_session_service"),
     },
+    ROOT / "sync" / "tables.pyi": {
+        "tables/place.py": ("Place", "connect"),
+        "tables/focus.py": ("TableFocus",),
+        "tables/adapter.py": ("TableAdapter",),
+        "tables/brain.py": ("Brain",),
+        "tables/town.py": ("Town",),
+        "tables/gardener.py": ("Gardener",),
+        "tables/migrate.py": ("ensure_migrations", "run_migrations"),
+        "tables/halves.py": ("find_halves", "repair"),
+    },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
 }
 # Classes whose members stand in several files, in this order; a stub has them in one class.
-BASES = {"Universe": ("universe/handle.py", "universe/writer.py", "universe/reader.py")}
+BASES = {
+    "Universe": ("universe/handle.py", "universe/writer.py", "universe/reader.py"),
+    "BlobStore": ("store/blob.py",),
+}
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
     "Library": "from dgent.sync.blocks import Library",
@@ -89,6 +102,9 @@ ATTRIBUTES = {
     "Library.trust": "str",
     "Delivery.message": "Incoming",
     "Membrane.universe": "Universe",
+    "Place.engine": "AsyncEngine",
+    "Place.universe": "Universe | None",
+    "Place.sessions": "Any",
 }
 DUNDERS = {
     "__init__": "__init__",
@@ -184,10 +200,17 @@ def _with_bases(tree: ast.Module) -> ast.Module:
     for node in [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name in BASES]:
         modules = [ast.parse((ROOT / path).read_text()) for path in BASES[node.name]]
         bases = [each for module in modules for each in module.body if isinstance(each, ast.ClassDef)]
-        node.body[1:1] = [member for base in bases for member in base.body[1:]]  # all but the docstrings
+        members = [member for base in bases for member in base.body[1:]]  # all but the docstrings
+        node.body[1:1] = [member for member in members if not _is_abstract(member)]
         node.bases = []
         tree.body[:0] = [each for module in modules for each in module.body if each not in bases]
     return tree
+
+
+def _is_abstract(member: ast.stmt) -> bool:
+    """Return whether a member is one that the class itself has."""
+    found = getattr(member, "decorator_list", [])
+    return any(ast.unparse(each) == "abstractmethod" for each in found)
 
 
 def _called(alias: ast.alias) -> str:

@@ -103,6 +103,51 @@ async def test_streams_go_in_and_come_out_in_parts(blobs: BlobStore) -> None:
                 pass
 
 
+class Slow:
+    """A file of another kind: it has `read` alone, and gives less than it was asked for."""
+
+    def __init__(self, data: bytes, error: Exception | None = None) -> None:
+        self.data, self.error = data, error
+
+    def read(self, size: int) -> bytes:
+        if not self.data and self.error is not None:
+            raise self.error
+        part, self.data = self.data[: min(size, 300_000)], self.data[min(size, 300_000) :]
+        return part
+
+    def __iter__(self) -> Any:
+        raise AssertionError("a file is not read by lines")
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 16, 1 << 18, (1 << 18) + 1, CHUNK, CHUNK + 1, 5 * CHUNK + 7])
+async def test_an_open_file_is_read_to_its_end(blobs: BlobStore, tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(b"skip" + data)
+    for buffering in (-1, 0):
+        with open(tmp_path / "file", "rb", buffering=buffering) as file:
+            file.seek(4)
+            info = await blobs.put("key", file)
+        assert info.sha256 == hashlib.sha256(data).hexdigest() and await blobs.get("key") == data
+    async with blobs.open("other", "w") as writer:
+        await writer.write(b"head")
+        await writer.write(Slow(data))
+        await writer.write(b"tail")
+    assert await blobs.get("other") == b"head" + data + b"tail"
+
+
+@pytest.mark.parametrize("size", [10, 3 * CHUNK])
+async def test_a_file_that_fails_or_is_text_stores_nothing(
+    blobs: BlobStore, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "text").write_text("x" * size)
+    with pytest.raises(InputError), open(tmp_path / "text", encoding="utf-8") as file:
+        await blobs.put("key", file)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        await blobs.put("key", Slow(bytes(size), ZeroDivisionError()))  # type: ignore[arg-type]
+    assert not await blobs.exists("key") and await blobs.contents.list() == []
+    assert (await blobs.collect(grace=NOW)).leftovers == 0
+
+
 async def test_a_write_that_fails_leaves_the_blob_as_it_was(blobs: BlobStore) -> None:
     await blobs.put("key", b"old")
     with pytest.raises(ZeroDivisionError):

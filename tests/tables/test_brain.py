@@ -9,10 +9,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from dgent.errors import InputError
+from dgent.errors import Denied, InputError
+from dgent.tables import connect
 from dgent.tables.brain import Brain
 from dgent.tables.migrate import run_migrations
 from dgent.tables.models import BrainSettings, Crystal, Tag
+from dgent.universe.gate import Principal
 
 NOW = timedelta(0)
 
@@ -132,3 +134,11 @@ async def test_the_same_text_twice_is_two_crystals(brain) -> None:
     one, two = await brain.capture("again"), await brain.capture("again")
     assert one.id != two.id
     assert one.content_hash == two.content_hash
+
+
+async def test_friends_find_texts_and_have_no_rows(universe, place, brain) -> None:
+    made = await brain.capture("ginger tea")
+    friend = universe.acting(Principal("bob", "friend"))
+    assert [hit.record.id for hit in await friend.search("ginger")] == [made.id]
+    with pytest.raises(Denied):
+        await connect(friend)

@@ -9,13 +9,14 @@ import sqlalchemy as sa
 
 import dgent
 from dgent.errors import InputError, StorageError
-from dgent.tables import connect
+from dgent.tables import Place, connect
 from dgent.tables.brain import Brain
 from dgent.tables.gardener import Gardener
 from dgent.tables.halves import find_halves, repair
 from dgent.tables.migrate import run_migrations
 from dgent.tables.models import ConversationTurn, Crystal, GardenIdea
 from dgent.tables.town import Town
+from dgent.verbs.room import TABLES, inspect
 
 MODELS = {"brain_crystals": Crystal, "conversation_turns": ConversationTurn, "garden_ideas": GardenIdea}
 
@@ -151,3 +152,18 @@ async def test_datums_are_committed_before_rows_where_two_databases_hold_them(tm
         assert (await brain.status()).crystals == 0
         assert [each.done for each in await repair(u, place)] == ["row made"]
         assert [each.content for each in await brain.list_by_tag("a")] == ["in one half"]
+
+
+async def test_the_doctor_finds_halves(universe: dgent.Universe, place: Place) -> None:
+    assert await inspect(universe, deep=True) == []
+    house = await House().fill(universe, place)
+    assert frozenset(MODELS) == TABLES
+    assert [(each.level, each.subject) for each in await inspect(universe, deep=True)] == [("ok", "tables")]
+    await house.drop_row("garden_ideas")
+    await universe.delete(house.things["conversation_turns"])
+    (found,) = await inspect(universe, deep=True)
+    assert found.level == "problem" and "2 texts and rows" in found.message
+    assert f"garden_ideas {house.things['garden_ideas']} has no row" in found.message
+    assert f"conversation_turns {house.things['conversation_turns']} has no datum" in found.message
+    assert "dgent tables repair" in found.hint
+    assert await inspect(universe, deep=False) == []

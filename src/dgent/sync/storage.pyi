@@ -51,7 +51,7 @@ class BlobWriter:
     def info(self) -> BlobInfo | None: ...
     def __init__(self, upload: PartWriter) -> None: ...
     def write(self, data: Data) -> None:
-        """Add bytes."""
+        """Add bytes, or all of a file."""
 
 class ITelemetryStore(Protocol):
     """A place for events, apart from the memory."""
@@ -117,11 +117,10 @@ class ITelemetryStore(Protocol):
 class BlobStore:
     """The blobs of a universe: their keys are its records, their bytes are where `contents` has them."""
 
-    def __init__(self, universe: Universe, place: BlobPlace) -> None: ...
     def put(
         self, key: str, data: Data, content_type: str | None = None, *, expect: Expect = None
     ) -> BlobInfo:
-        """Store bytes under a key, or parts of them as a generator yields them.
+        """Store bytes under a key: all of an open file, or parts as a generator yields them.
 
         `expect` is the rev that the key must have, 0 for a key that must not exist.
         """
@@ -138,6 +137,10 @@ class BlobStore:
     ) -> AbstractContextManager[Any]:
         """Open a blob to read it (`"r"`), of a part from `start` to before `end`, or to write it (`"w"`)."""
 
+    def iterate(self, prefix: str = "") -> Stream[BlobInfo]:
+        """Yield all blobs in the order of their keys, a page at a time."""
+
+    def __init__(self, universe: Universe, place: BlobPlace) -> None: ...
     def delete(self, key: str, *, expect: Expect = None) -> bool:
         """Delete a key; False when there was none. Its content stays while anything refers to it."""
 
@@ -154,9 +157,6 @@ class BlobStore:
         self, prefix: str = "", *, after: str | None = None, limit: int = 1000
     ) -> builtins.list[BlobInfo]:
         """Return a page of blobs in the order of their keys: those after a key, if one is given."""
-
-    def iterate(self, prefix: str = "") -> Stream[BlobInfo]:
-        """Yield all blobs in the order of their keys, a page at a time."""
 
     def references(self, key: Any) -> int:
         """Return how many keys and records refer to the content of a blob."""

@@ -7,7 +7,7 @@ back what somebody erased, so that, or deleting the row, happens only when it is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -19,16 +19,18 @@ from dgent.model.crystal import Crystal as Value
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
+from dgent.store.upkeep import Finding
 from dgent.tables import brain, gardener, town
 from dgent.tables.both import Tracks
 from dgent.tables.models import CitizenConversation, ConversationTurn, Crystal, GardenIdea
+from dgent.tables.place import Place, connect
 from dgent.tables.record import CRYSTAL, IDEA, TURN, TurnContent
 
 if TYPE_CHECKING:
-    from dgent.tables.place import Place
     from dgent.universe.universe import Universe
 
 PAGE = 1_000
+_SHOWN = 5  # halves that a finding names
 
 Missing = Literal["report", "restore", "delete"]
 Done = Literal["found", "row made", "datum made", "row deleted", "cannot be mended"]
@@ -64,6 +66,20 @@ async def find_halves(universe: Universe, place: Place) -> list[Half]:
     return await repair(universe, place, dry_run=True)
 
 
+async def inspect_halves(universe: Universe, names: Collection[str]) -> list[Finding]:
+    """Look for halves in those tables of Brain, Town and Gardener that are among `names`; changes nothing."""
+    pairs = [pair for pair in PAIRS if str(pair.model.__tablename__) in names]
+    if not pairs:
+        return []
+    async with await connect(universe) as place:
+        found = await _look(Tracks(universe, place, *(pair.schema for pair in pairs)), pairs, "report", True)
+    if not found:
+        return [Finding("ok", "tables", "texts and rows of Brain, Town and Gardener belong together")]
+    shown = ", ".join(f"{half.table} {half.id} has no {half.missing}" for half in found[:_SHOWN])
+    message = f"{len(found)} texts and rows of Brain, Town and Gardener lack their other half: {shown}"
+    return [Finding("problem", "tables", message, "dgent tables repair --dry-run lists them, repair mends")]
+
+
 async def repair(
     universe: Universe, place: Place, *, missing_datum: Missing = "report", dry_run: bool = False
 ) -> list[Half]:
@@ -79,12 +95,17 @@ async def repair(
             field="missing_datum",
         )
     tracks = Tracks(universe, place, *(pair.schema for pair in PAIRS))
+    return await _look(tracks, PAIRS, missing_datum, dry_run)
+
+
+async def _look(tracks: Tracks, pairs: Sequence[_Pair], missing_datum: Missing, dry_run: bool) -> list[Half]:
     found: list[Half] = []
-    for pair in PAIRS:
+    for pair in pairs:
         rows = [id async for id in _row_ids(tracks, pair)]
         # The rows first: what is written to both meanwhile is then at worst seen as a datum, and looked up.
         datums = [
-            datum.id async for datum in universe.iterate(Query(schema=pair.schema.name, limit=None), raw=True)
+            datum.id
+            async for datum in tracks.universe.iterate(Query(schema=pair.schema.name, limit=None), raw=True)
         ]
         have_rows, have_datums = set(rows), set(datums)
         table = str(pair.model.__tablename__)

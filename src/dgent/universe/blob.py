@@ -10,9 +10,9 @@ import builtins
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from dgent.model.query import Query
 from dgent.model.ref import Ref
 from dgent.model.schema import Schema
 from dgent.store.backend import NEW, Delete, Expect, Op, Put
+from dgent.store.blob import BlobCalls
 from dgent.store.port.blob import (
     PREFIX,
     BlobContents,
@@ -31,7 +32,6 @@ from dgent.store.port.blob import (
     BlobWriter,
     Collected,
     Content,
-    Data,
     check_key,
     check_parts,
     check_type,
@@ -123,7 +123,7 @@ def key_id(key: str) -> str:
     return f"{KEY.name}/{hashlib.sha256(check_key(key).encode()).hexdigest()}"
 
 
-class BlobStore:
+class BlobStore(BlobCalls):
     """The blobs of a universe: their keys are its records, their bytes are where `contents` has them."""
 
     def __init__(self, universe: Universe, place: BlobPlace) -> None:
@@ -158,35 +158,6 @@ class BlobStore:
                 )
 
     # -- writing --------------------------------------------------------------------------
-
-    async def put(
-        self, key: str, data: Data, content_type: str | None = None, *, expect: Expect = None
-    ) -> BlobInfo:
-        """Store bytes under a key, or parts of them as a generator yields them.
-
-        `expect` is the rev that the key must have, 0 for a key that must not exist.
-        """
-        async with self._writer(check_key(key), check_type(content_type), expect) as writer:
-            await writer.write(data)
-        assert writer.info is not None
-        return writer.info
-
-    def open(
-        self,
-        key: Any,
-        mode: Literal["r", "w"] = "r",
-        *,
-        content_type: str | None = None,
-        expect: Expect = None,
-        start: int = 0,
-        end: int | None = None,
-    ) -> AbstractAsyncContextManager[Any]:
-        """Open a blob to read it (`"r"`), of a part from `start` to before `end`, or to write it (`"w"`)."""
-        if mode == "r":
-            return self._reader(key, start, end)
-        if mode != "w":
-            raise InputError(f"{mode!r} is not a valid mode", hint="use 'r' or 'w'", field="mode")
-        return self._writer(check_key(key), check_type(content_type), expect)
 
     @asynccontextmanager
     async def _writer(self, key: str, content_type: str, expect: Expect) -> AsyncIterator[BlobWriter]:
@@ -323,14 +294,6 @@ class BlobStore:
             limit=limit,
         )
         return [_info_of(each) for each in await self._universe.query(wanted, raw=True)]
-
-    async def iterate(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
-        """Yield all blobs in the order of their keys, a page at a time."""
-        after = None
-        while page := await self.list(prefix, after=after):
-            for info in page:
-                yield info
-            after = page[-1].key
 
     async def references(self, key: Any) -> int:
         """Return how many keys and records refer to the content of a blob."""

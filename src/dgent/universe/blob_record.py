@@ -14,7 +14,7 @@ import hashlib
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -24,13 +24,13 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Delete, Op, Put
-from dgent.store.port.blob import CHUNK, BlobContents, Content, Upload
+from dgent.store.port.blob import CHUNK, BlobContents, Content, Upload, check_part, read_parts
 
 if TYPE_CHECKING:
     from dgent.universe.universe import Universe
 
 ROOM = "blobs"
-MOST_BYTES = 128 << 10
+MOST_BYTES = 256 << 10
 """The size up to which a content is a record; larger ones are files."""
 
 _ALWAYS = clock.from_us(0)  # the time of each content: the same bytes again are nothing new
@@ -187,6 +187,21 @@ class RecordUpload:
             await self._begin()
         else:
             await self._inner.write(part)
+
+    async def take_file(self, file: BinaryIO) -> None:
+        """Add a file, up to its end."""
+        while self._inner is None:
+            part = file.read(self._contents.most_bytes + 1 - self._size)
+            if not part:
+                return
+            check_part(part)
+            await self.write(part)
+        take_file = getattr(self._inner, "take_file", None)
+        if take_file is not None:
+            await take_file(file)
+            return
+        for part in read_parts(file):
+            await self._inner.write(bytes(check_part(part)))
 
     async def _begin(self) -> Upload:
         """Begin an upload at the other place, with what came so far."""

@@ -17,9 +17,11 @@ from sqlalchemy.testing.provision import post_configure_engine  # noqa: E402
 from dgent.store.sqlite import session  # noqa: E402
 
 _SCHEMA = "it makes tables in a second file, which is never attached, and does not ask for schemas first"
+_DIGITS = "it compares with a decimal of 16 digits, and SQLite keeps 15: such a parameter is refused"
 EXCLUDED = {
-    r"ComponentReflectionTestExtra.*::test_check_constraint_(?:no_|paren|stand)\w+\[True": _SCHEMA,
+    r"ComponentReflectionTestExtra.*::test_check_constraint_\w+\[True": _SCHEMA,
     r"ComponentReflectionTest_.*::test_metadata\[.*-True\]": _SCHEMA,
+    r"JSONTest_.*::test_(?:index|path)_typed_comparison\[numeric1\]": _DIGITS,
 }
 
 session.WAIT_S = 1.0  # a test that fails may leave its transaction open, for which all others would wait

@@ -28,6 +28,16 @@ class Requirements(SuiteRequirements):
 
     # What the suite leaves out unless a dialect says that it can do it.
     json_type: Any = _YES()
+    legacy_unconditional_json_extract: Any = _YES()
+    datetime_literals: Any = _YES()
+    skip_autocommit_rollback: Any = _YES()
+    infinity_floats: Any = _YES()
+    inline_check_constraint_reflection: Any = _YES()
+    indexes_check_column_order: Any = _YES()
+    server_defaults: Any = _YES()
+    expression_server_defaults: Any = _YES()
+    reflect_indexes_with_expressions: Any = _YES()
+    nvarchar_types: Any = _YES()
     datetime_timezone: Any = _YES()
     time_timezone: Any = _YES()
     datetime_historic: Any = _YES()

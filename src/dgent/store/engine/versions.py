@@ -10,7 +10,10 @@ from dgent.errors import Corrupt
 PLAIN, ZSTD, DELTA = 0, 1, 2
 
 SMALL = 512  # below this, compression saves less than it costs
-ANCHOR = 16  # every so many revs a version stands alone, so reading an old one is a short chain
+ANCHOR = 16  # every so many revs at least a version stands alone, so reading an old one is a short chain
+LONGEST = 256  # versions in a chain; a large body that stands alone costs more than many differences
+CHAIN_BYTES = 32 * 1024 * 1024  # to expand for one read, at most, once bodies are larger than `LARGE`
+LARGE = 8_192
 MAX_BYTES = 128 * 1024 * 1024
 
 
@@ -28,9 +31,19 @@ def pack(
     size = len(data or b"") + len(content or b"")
     if size < SMALL:
         return PLAIN, data, content
-    if rev % ANCHOR == 0 or (next_data is None and next_content is None):
+    if rev % _spacing(size) == 0 or (next_data is None and next_content is None):
         return ZSTD, _press(data, None), _press(content, None)
     return DELTA, _press(data, next_data), _press(content, next_content)
+
+
+def _spacing(size: int) -> int:
+    """Return after how many revs a body of this size stands alone: a power of two."""
+    if size < LARGE:
+        return ANCHOR
+    spacing = LONGEST
+    while spacing > ANCHOR and spacing * size > CHAIN_BYTES:
+        spacing //= 2
+    return spacing
 
 
 def unpack(

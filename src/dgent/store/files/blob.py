@@ -13,23 +13,26 @@ import asyncio
 import builtins
 import hashlib
 import os
+import queue
 import secrets
 import stat
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any, BinaryIO
 
 from dgent.errors import Busy, DgentError, InputError
 from dgent.store.backend import Op
-from dgent.store.port.blob import CHUNK, Content, is_gone, make_damage_error
+from dgent.store.port.blob import CHUNK, Content, check_part, is_gone, make_damage_error
 from dgent.system import files
-from dgent.system.threads import in_thread
+from dgent.system.threads import Stopped, in_thread
 
 TEMPORARY, USERS = "tmp", "users"
 BEHIND = 4  # times `AT_ONCE` that hashing may be behind writing
 AT_ONCE = 4 * CHUNK  # bytes that are handed to threads together: a hand-over takes as long as some 100 KiB
+BUFFERS = 4  # parts of a file that may be read before they are hashed
 WAIT_S, PAUSE_S = 10.0, 0.005
 _HEX = frozenset("0123456789abcdef")
 # A link is not followed, and the open of a pipe does not wait for who writes to it.
@@ -195,6 +198,7 @@ class FileUpload:
         self._hash, self._size = hashlib.sha256(), 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self._written = self._on_its_way = 0  # bytes, to the file and from there to the disk
         self._unhashed: deque[list[bytes]] = deque()
         self._hashing: asyncio.Future[None] | None = None  # the thread that hashes
         self._writing: asyncio.Future[None] | None = None  # the thread that writes
@@ -211,6 +215,22 @@ class FileUpload:
             parts = self._take()
             self._start_hashing(parts)
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, parts)
+
+    async def take_file(self, file: BinaryIO) -> None:
+        """Add a file, up to its end: one thread reads and writes it, and another one hashes it meanwhile."""
+        await self.finish()
+        await in_thread(partial(self._take_file, self._take(), file))
+
+    def _take_file(self, parts: list[bytes], file: BinaryIO, stopped: Stopped) -> None:
+        self._write(parts)
+        self._add(parts)
+        with _HashThread(self._hash) as hashing:
+            for part in hashing.read(file):
+                self._size += len(part)
+                self._write([part])
+                if stopped():
+                    return
+            self._start_writing_back()
 
     def _start_hashing(self, parts: list[bytes]) -> None:
         """Hash in order, and on one thread only; it may be some parts behind the one that writes."""
@@ -248,7 +268,7 @@ class FileUpload:
             self._hash.update(part)
             self._size += len(part)
 
-    def _write(self, parts: list[bytes]) -> None:
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         with files.disk_errors(self._contents.place):
             if self._handle is None:
                 self._begin()
@@ -257,6 +277,18 @@ class FileUpload:
                 view = memoryview(part)
                 while view:
                     view = view[os.write(self._handle, view) :]
+                self._written += len(part)
+            if self._written - self._on_its_way >= AT_ONCE:
+                self._start_writing_back()
+
+    def _start_writing_back(self) -> None:
+        """Have the system begin to write to the disk, without waiting for it."""
+        if self._handle is not None and hasattr(os, "posix_fadvise"):
+            length = self._written - self._on_its_way
+            # Pages that are not on the disk yet are not dropped by this, they are sent there.
+            with suppress(OSError):
+                os.posix_fadvise(self._handle, self._on_its_way, length, os.POSIX_FADV_DONTNEED)
+        self._on_its_way = self._written
 
     def _write_rest(self, parts: list[bytes]) -> None:
         self._write(parts)
@@ -283,7 +315,7 @@ class FileUpload:
         """Give the file its name, once it is on the disk; True if there was one."""
         await self.finish(hashing=False)
         parts, loop = self._take(), asyncio.get_running_loop()
-        if self._handle is not None:
+        if self._handle is not None and (parts or self._unhashed or self._hashing is not None):
             # The disk needs no processor: the rest is hashed while it is waited for.
             self._start_hashing(parts)
             self._writing = loop.run_in_executor(None, self._write_rest, parts)
@@ -302,12 +334,13 @@ class FileUpload:
 
     def _publish(self, parts: list[bytes], stopped: object) -> bool | None:
         """Return whether the content was there; None while somebody is about to remove it."""
+        if parts or self._handle is None:
+            self._write(parts)
+            self._start_writing_back()
         self._add(parts)
         path = self._contents.path_of(self._hash.hexdigest())
         folder = os.path.dirname(path)
         with files.disk_errors(path):
-            if parts or self._handle is None:
-                self._write(parts)
             assert self._handle is not None
             if os.path.lexists(path) and not _is_file(path):
                 os.unlink(path)  # a link or a pipe that somebody left there
@@ -331,27 +364,13 @@ class FileUpload:
     def _sync(self, handle: int, names: list[str]) -> None:
         """Wait until a file and the folders with its name are on the disk.
 
-        Most file systems write all of it by one commit of their journal: who asks for all at once waits once.
+        The file first: most file systems write its name along with it, by one commit of their journal, and
+        then have nothing to do for the folders.
         """
-        failed: list[BaseException] = []
-
-        def sync(name: str) -> None:
-            try:
-                files.sync(name)
-            except BaseException as error:
-                failed.append(error)
-
-        beside = [threading.Thread(target=sync, args=(name,), name="dgent-sync") for name in names]
-        for thread in beside:
-            thread.start()
-        try:
-            if not self._synced:
-                os.fsync(handle)
-        finally:
-            for thread in beside:
-                thread.join()
-        if failed:
-            raise failed[0]
+        if not self._synced:
+            os.fsync(handle)
+        for name in names:
+            files.sync(name)
 
     def _is_whole(self, handle: int) -> bool:
         """Return whether the bytes that are there are those of this upload."""
@@ -387,6 +406,61 @@ class FileUpload:
     def release(self) -> None:
         """Remove what was not published, and end the hold on what was."""
         self._drop()
+
+
+class _HashThread:
+    """A thread that hashes parts of a file in order, begun with the second one.
+
+    The parts are in a few buffers that are used again: new memory for each takes as long as the copy.
+    """
+
+    def __init__(self, hashed: Any) -> None:
+        self._hashed = hashed
+        self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+        self._parts: queue.SimpleQueue[tuple[bytearray, memoryview] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._buffers = 0
+
+    def __enter__(self) -> _HashThread:
+        return self
+
+    def read(self, file: BinaryIO) -> Iterator[memoryview]:
+        """Yield a file part by part, each of which is being hashed; it is good until the next one."""
+        while True:
+            if self._buffers < BUFFERS:
+                self._buffers += 1
+                self._free.put(bytearray(CHUNK))
+            buffer = self._free.get()
+            size = _read_into(file, buffer)
+            if not size:
+                return
+            part = memoryview(buffer)[:size]
+            self._parts.put((buffer, part))
+            if self._buffers > 1 and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dgent-hash", daemon=True)
+                self._thread.start()
+            yield part
+
+    def _run(self) -> None:
+        while (given := self._parts.get()) is not None:
+            self._hashed.update(given[1])
+            self._free.put(given[0])
+
+    def __exit__(self, *_error: object) -> None:
+        self._parts.put(None)
+        if self._thread is None:
+            self._run()
+        else:
+            self._thread.join()
+
+
+def _read_into(file: BinaryIO, buffer: bytearray) -> int:
+    """Read a part of a file; return how many bytes, 0 at its end."""
+    if hasattr(file, "readinto"):
+        return file.readinto(buffer) or 0
+    part = check_part(file.read(len(buffer)))
+    buffer[: len(part)] = part
+    return len(part)
 
 
 def _write_synced(path: str, text: str) -> None:

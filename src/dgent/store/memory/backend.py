@@ -35,7 +35,7 @@ from dgent.store.engine.kernel import (
 )
 from dgent.store.engine.row import Brief, Row, brief_of
 from dgent.store.engine.tail import list_added
-from dgent.store.engine.versions import ANCHOR
+from dgent.store.engine.versions import DELTA
 from dgent.store.memory.vector import VectorTable
 
 if TYPE_CHECKING:
@@ -221,7 +221,8 @@ class MemoryKernel(VectorTable):
         if rev is None:
             return kept[::-1]
         start = bisect_left(kept, rev, key=lambda row: row.rev)
-        return kept[start : start + ANCHOR][::-1]
+        whole = (at for at in range(start, len(kept)) if kept[at].enc != DELTA)
+        return kept[start : next(whole, len(kept)) + 1][::-1]
 
     def log(self, since: int, limit: int | None) -> list[Logged]:
         start = bisect_right(self._log, since, key=lambda logged: logged.seq)

@@ -19,11 +19,12 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
+    Iterator,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -44,8 +45,8 @@ _ID = re.compile(r"blob:[0-9a-f]{64}", re.ASCII)
 _TYPE = re.compile(r"[!-~]+/[!-~]+(?:[ ]*;[ -~]*)?", re.ASCII)
 MAX_TYPE = 200
 
-Data: TypeAlias = bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
-"""Bytes, or parts of them in order, as a file or a generator yields them."""
+Data: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
+"""Bytes, a file that is read to its end, or parts in order, as a generator yields them."""
 
 
 class Content(NamedTuple):
@@ -248,16 +249,33 @@ async def split(data: Data) -> AsyncIterator[bytes]:
         for piece in _pieces(data):
             yield piece
     elif isinstance(data, Iterable) and not isinstance(data, str):
-        for part in data:
+        for part in read_parts(data) if is_file(data) else data:
             for piece in _pieces(part):
                 yield piece
     else:
         raise InputError(f"a blob is bytes, not {type(data).__name__}", field="data")
 
 
-def _pieces(part: object) -> Iterable[bytes]:
+def is_file(data: object) -> TypeGuard[BinaryIO]:
+    """Return whether data is an open file, which would yield lines."""
+    return hasattr(data, "read") and not isinstance(data, AsyncIterable)
+
+
+def read_parts(file: BinaryIO) -> Iterator[bytes]:
+    """Yield a file from where it is to its end."""
+    while part := file.read(CHUNK):
+        yield part
+
+
+def check_part(part: object) -> bytes | bytearray | memoryview:
+    """Return a part of a blob, which must be bytes."""
     if not isinstance(part, bytes | bytearray | memoryview):
         raise InputError(f"a blob is bytes, and a part of it was {type(part).__name__}", field="data")
+    return part
+
+
+def _pieces(part: object) -> Iterable[bytes]:
+    part = check_part(part)
     if isinstance(part, bytes) and len(part) <= CHUNK:
         return (part,) if part else ()
     whole = memoryview(part).cast("B")
@@ -298,7 +316,11 @@ class BlobWriter:
         self.info: BlobInfo | None = None  # once it is stored
 
     async def write(self, data: Data) -> None:
-        """Add bytes."""
+        """Add bytes, or all of a file."""
+        take_file = getattr(self._upload, "take_file", None)
+        if take_file is not None and is_file(data):
+            await take_file(data)
+            return
         async for part in split(data):
             await self._upload.write(part)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from dgent import clock
 from dgent.ids import check_id
 from dgent.store.port.telemetry import (
     BUCKET_BITS,
@@ -21,12 +22,15 @@ from dgent.store.port.telemetry import (
     FILTERS,
     OVERHEAD_BYTES,
     Column,
+    Retention,
     TelemetryEvent,
     TelemetryFilter,
     TelemetryPage,
+    TelemetryStats,
     Usage,
     check_columns,
     check_filter,
+    check_retention,
     event_of,
     usage_of,
 )
@@ -119,6 +123,25 @@ class SQLTelemetry(ABC):
     """The reads of a telemetry store, which are statements."""
 
     sql: TelemetrySQL
+    retention: Retention
+    _closed = False
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The place as text without secrets."""
+
+    @abstractmethod
+    async def _size_bytes(self) -> int:
+        """Return how much room the events take."""
+
+    @abstractmethod
+    async def _drop(self, rule: Retention) -> int:
+        """Drop the events that a rule does not keep, some at a time; return how many."""
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Finish what was begun, and release files and connections."""
 
     @abstractmethod
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Any]:
@@ -184,3 +207,36 @@ class SQLTelemetry(ABC):
         """Return the next events in the order of their arrival, for copies."""
         rows = await self._fetch(self.sql.page, (after, limit))
         return TelemetryPage([event_of(row[1:]) for row in rows], rows[-1][0] if rows else after)
+
+    async def stats(self) -> TelemetryStats:
+        """Return the size and the age of the store."""
+        ages = (await self._fetch(self.sql.ages, ()))[0]
+        oldest, newest = (None if at is None else clock.from_us(at) for at in ages)
+        return TelemetryStats(self.place, await self.count(), await self._size_bytes(), oldest, newest)
+
+    async def prune(
+        self,
+        older_than_days: float | None = None,
+        max_bytes: int | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> int:
+        """Drop what is older, and then the first to arrive beyond a size; without both, the store's rule."""
+        rule = check_retention(older_than_days, max_bytes, self.retention)
+        if not dry_run:
+            return await self._drop(rule)
+        cutoff, beyond = rule.cutoff(), await self._find_beyond(rule)
+        values = (-(2**62) if cutoff is None else cutoff, 0 if beyond is None else beyond)
+        return int((await self._fetch(self.sql.count_prunable, values))[0][0])
+
+    async def _find_beyond(self, rule: Retention) -> int | None:
+        """Return the last to arrive that does not fit into the size of a rule; None where all do."""
+        if rule.max_bytes is None or (await self._fetch(self.sql.size, ()))[0][0] <= rule.max_bytes:
+            return None
+        found: int | None = (await self._fetch(self.sql.beyond, (rule.max_bytes,)))[0][0]
+        return found
+
+    async def close(self) -> None:
+        """Finish what was begun, and release the store."""
+        self._closed = True
+        await self._release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dgent.store.engine.row import Brief, Row, columns_of
-from dgent.store.engine.versions import ANCHOR
+from dgent.store.engine.versions import DELTA
 from dgent.store.postgres.format import check_universe_name
 
 COLUMNS = ", ".join(columns_of(Row))
@@ -122,7 +122,9 @@ class Texts:
         self.rows_without = self.rows.replace(", content FROM", ", NULL::bytea FROM")
         self.past = f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 ORDER BY rev DESC"
         self.past_from = (
-            f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 AND rev >= $2 ORDER BY rev LIMIT {ANCHOR}"
+            f"SELECT {COLUMNS} FROM {u}.past WHERE dk = $1 AND rev >= $2 AND rev <= coalesce("
+            f"(SELECT rev FROM {u}.past WHERE dk = $1 AND rev >= $2 AND enc <> {DELTA} ORDER BY rev LIMIT 1),"
+            f" {2**31 - 1}) ORDER BY rev"
         )
         self.past_exact = (
             f"SELECT {COLUMNS} FROM {u}.past"

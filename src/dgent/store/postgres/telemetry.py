@@ -13,15 +13,12 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from dgent import clock
 from dgent.errors import Closed, Corrupt, DgentError
 from dgent.ids import check_id
 from dgent.store.port.telemetry import (
     FIELDS,
     Retention,
     TelemetryEvent,
-    TelemetryStats,
-    check_retention,
     event_of,
     rows_of,
 )
@@ -72,7 +69,6 @@ class PostgresTelemetry(SQLTelemetry):
         self._pool: Pool | None = None
         self._is_made = False
         self._pid = os.getpid()
-        self._closed = False
         self._next_prune = 0.0
         self._pruning: asyncio.Task[None] | None = None
 
@@ -112,12 +108,9 @@ class PostgresTelemetry(SQLTelemetry):
         rows: list[Any] = await self._call(lambda connection: connection.fetch(sql, *values))
         return rows
 
-    async def stats(self) -> TelemetryStats:
-        """Return the size and the age of the store."""
-        ages = (await self._fetch(self.sql.ages, ()))[0]
-        oldest, newest = (None if at is None else clock.from_us(at) for at in ages)
-        size = await self._fetch("SELECT pg_total_relation_size($1::text::regclass)", (self.sql.table,))
-        return TelemetryStats(self.place, await self.count(), size[0][0], oldest, newest)
+    async def _size_bytes(self) -> int:
+        sql = "SELECT pg_total_relation_size($1::text::regclass)"
+        return int((await self._fetch(sql, (self.sql.table,)))[0][0])
 
     async def check(self, deep: bool = True) -> list[str]:
         """Return what is wrong with the store; `deep` reads every event."""
@@ -134,33 +127,14 @@ class PostgresTelemetry(SQLTelemetry):
 
     # -- retention ------------------------------------------------------------------------
 
-    async def prune(
-        self,
-        older_than_days: float | None = None,
-        max_bytes: int | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> int:
-        """Drop what is older, and then the first to arrive beyond a size; without both, the store's rule."""
-        rule = check_retention(older_than_days, max_bytes, self.retention)
+    async def _drop(self, rule: Retention) -> int:
         cutoff, beyond = rule.cutoff(), await self._find_beyond(rule)
-        if dry_run:
-            values = (-(2**62) if cutoff is None else cutoff, 0 if beyond is None else beyond)
-            return int((await self._fetch(self.sql.count_prunable, values))[0][0])
-        dropped = 0
-        if cutoff is not None:
-            dropped += await self._drop(self.sql.drop_old, cutoff)
+        dropped = 0 if cutoff is None else await self._drop_all(self.sql.drop_old, cutoff)
         if beyond is not None:
-            dropped += await self._drop(self.sql.drop_first, beyond + 1)
+            dropped += await self._drop_all(self.sql.drop_first, beyond + 1)
         return dropped
 
-    async def _find_beyond(self, rule: Retention) -> int | None:
-        if rule.max_bytes is None or (await self._fetch(self.sql.size, ()))[0][0] <= rule.max_bytes:
-            return None
-        found: int | None = (await self._fetch(self.sql.beyond, (rule.max_bytes,)))[0][0]
-        return found
-
-    async def _drop(self, sql: str, end: int) -> int:
+    async def _drop_all(self, sql: str, end: int) -> int:
         dropped = 0
         while some := _count_changed(await self._call(lambda connection: connection.execute(sql, end))):
             dropped += some
@@ -217,11 +191,6 @@ class PostgresTelemetry(SQLTelemetry):
 
     async def reopen(self) -> None:
         """Let go of the connections; the next call makes new ones."""
-        await self._release()
-
-    async def close(self) -> None:
-        """Finish what was begun, and close the connections."""
-        self._closed = True
         await self._release()
 
     async def _release(self) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from dgent.errors import InputError, NotFound, OutcomeUnknown, Unsupported, VersionConflict
 from dgent.store.backend import NEW, Expect
+from dgent.store.blob import BlobCalls
 from dgent.store.port.blob import (
     CHUNK,
     BlobInfo,
@@ -21,7 +22,6 @@ from dgent.store.port.blob import (
     BlobWriter,
     Collected,
     Content,
-    Data,
     check_key,
     check_parts,
     check_type,
@@ -65,42 +65,13 @@ class _Erased(msgspec.Struct, frozen=True):
 _stored_decoder = msgspec.json.Decoder(_Stored)
 
 
-class RemoteBlobs:
+class RemoteBlobs(BlobCalls):
     """The blobs of a store on a server: the calls of `u.storage.blob`, for the agent of a token."""
 
     def __init__(self, backend: RemoteBackend) -> None:
         self._backend = backend
 
     # -- writing --------------------------------------------------------------------------
-
-    async def put(
-        self, key: str, data: Data, content_type: str | None = None, *, expect: Expect = None
-    ) -> BlobInfo:
-        """Store bytes under a key, or parts of them as a generator yields them.
-
-        `expect` is the rev that the key must have, 0 for a key that must not exist.
-        """
-        async with self._writer(check_key(key), check_type(content_type), expect) as writer:
-            await writer.write(data)
-        assert writer.info is not None
-        return writer.info
-
-    def open(
-        self,
-        key: Any,
-        mode: Literal["r", "w"] = "r",
-        *,
-        content_type: str | None = None,
-        expect: Expect = None,
-        start: int = 0,
-        end: int | None = None,
-    ) -> AbstractAsyncContextManager[Any]:
-        """Open a blob to read it (`"r"`), of a part from `start` to before `end`, or to write it (`"w"`)."""
-        if mode == "r":
-            return self._reader(key, start, end)
-        if mode != "w":
-            raise InputError(f"{mode!r} is not a valid mode", hint="use 'r' or 'w'", field="mode")
-        return self._writer(check_key(key), check_type(content_type), expect)
 
     @asynccontextmanager
     async def _writer(self, key: str, content_type: str, expect: Expect) -> AsyncIterator[BlobWriter]:
@@ -203,14 +174,6 @@ class RemoteBlobs:
         given = {"prefix": prefix, "after": after, "limit": limit}
         found: _Items = await self._backend.call_verb("blob.list", given, _Items, reads=True)
         return [_info_of(each) for each in found.items]
-
-    async def iterate(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
-        """Yield all blobs in the order of their keys, a page at a time."""
-        after = None
-        while page := await self.list(prefix, after=after):
-            for info in page:
-                yield info
-            after = page[-1].key
 
     async def references(self, key: Any) -> int:
         """Return how many keys and records refer to the content of a blob."""

@@ -38,7 +38,7 @@ from dgent.store.engine.kernel import (
 from dgent.store.engine.row import Row
 from dgent.store.engine.tail import Moment, Tail, Waiting, unpack
 from dgent.store.engine.text import COUNTS_RANGE
-from dgent.store.engine.versions import ANCHOR
+from dgent.store.engine.versions import DELTA
 from dgent.store.sqlite.scan import (
     BETWEEN,
     BRIEF,
@@ -72,7 +72,10 @@ _HEADS = {
 }
 _ROW = f"SELECT {COLUMNS}, content FROM datum WHERE dk = ? AND trail = 0"
 _PAST = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? ORDER BY rev DESC"
-_PAST_FROM = f"SELECT {COLUMNS}, content FROM past WHERE dk = ? AND rev >= ? ORDER BY rev LIMIT {ANCHOR}"
+_PAST_FROM = (
+    f"SELECT {COLUMNS}, content FROM past WHERE dk = ?1 AND rev >= ?2 AND rev <= coalesce((SELECT rev"
+    f" FROM past WHERE dk = ?1 AND rev >= ?2 AND enc <> {DELTA} ORDER BY rev LIMIT 1), {2**62}) ORDER BY rev"
+)
 _LAG = (
     f"SELECT {PREFIXED}, d.content FROM lag l CROSS JOIN datum d ON d.dk = l.dk AND d.trail = 0"
     " WHERE l.schema = ?"

@@ -21,8 +21,6 @@ from dgent.store.port.telemetry import (
     Retention,
     Row,
     TelemetryEvent,
-    TelemetryStats,
-    check_retention,
     event_of,
     rows_of,
 )
@@ -70,7 +68,6 @@ class SQLiteTelemetry(SQLTelemetry):
         self.path = path if path == IN_MEMORY else os.path.realpath(path)
         self.retention = retention or Retention()
         self._file: _File | None = None
-        self._closed = False
         self._next_prune = 0.0
 
     @property
@@ -96,17 +93,8 @@ class SQLiteTelemetry(SQLTelemetry):
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._read(lambda connection: _all(connection, sql, values))
 
-    async def stats(self) -> TelemetryStats:
-        """Return the size and the age of the store."""
-
-        def look(connection: apsw.Connection) -> TelemetryStats:
-            oldest, newest = (
-                None if at is None else clock.from_us(at) for at in _all(connection, _SQL.ages)[0]
-            )
-            events, size = _one(connection, _SQL.count), _used_bytes(connection)
-            return TelemetryStats(self.place, events, size, oldest, newest)
-
-        return await self._read(look)
+    async def _size_bytes(self) -> int:
+        return await self._read(_used_bytes)
 
     async def check(self, deep: bool = True) -> list[str]:
         """Return what is wrong with the store; `deep` reads every event."""
@@ -117,17 +105,7 @@ class SQLiteTelemetry(SQLTelemetry):
 
     # -- retention ------------------------------------------------------------------------
 
-    async def prune(
-        self,
-        older_than_days: float | None = None,
-        max_bytes: int | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> int:
-        """Drop what is older, and then the first to arrive beyond a size; without both, the store's rule."""
-        rule = check_retention(older_than_days, max_bytes, self.retention)
-        if dry_run:
-            return await self._read(lambda connection: _count_prunable(connection, rule))
+    async def _drop(self, rule: Retention) -> int:
         steps, dropped = _Pruning(rule), 0
         while some := await self._write(steps.take):
             dropped += some
@@ -165,11 +143,6 @@ class SQLiteTelemetry(SQLTelemetry):
         """Let go of the file; the next call opens it again. What is in memory stays."""
         if self.path != IN_MEMORY:
             await self._release()
-
-    async def close(self) -> None:
-        """Finish what was begun, and release the file."""
-        self._closed = True
-        await self._release()
 
     async def _release(self) -> None:
         file, self._file = self._file, None
@@ -416,13 +389,6 @@ def _find_beyond(connection: apsw.Connection, rule: Retention) -> int | None:
         return None
     found: int | None = _one(connection, _SQL.beyond, (size,))
     return found
-
-
-def _count_prunable(connection: apsw.Connection, rule: Retention) -> int:
-    cutoff = rule.cutoff()
-    beyond = _find_beyond(connection, rule)
-    old = -(2**62) if cutoff is None else cutoff
-    return int(_one(connection, _SQL.count_prunable, (old, 0 if beyond is None else beyond)))
 
 
 def _shrink(connection: apsw.Connection) -> None:
