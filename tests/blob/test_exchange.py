@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -77,6 +78,38 @@ async def test_a_mirror_has_each_content_before_its_key(tmp_path: Path, kept: st
                     break
             assert await copied.get("two") == b"2" and await copied.info("two") is not None
             assert info.sha256 in await copied.contents.list()
+
+
+async def test_a_mirror_follows_puts_and_collections_on_both_sides(tmp_path: Path, kept: str) -> None:
+    urls = [f"sqlite:///{tmp_path / name}" for name in ("store.db", "copy.db")]
+    async with dgent.open(urls[0]) as u, dgent.open(urls[1]) as target:
+        blobs, copied = open_blobs(u), open_blobs(target)
+
+        async def collect() -> None:
+            while True:
+                await blobs.collect(grace=timedelta(0))
+                await copied.collect(grace=timedelta(0))
+
+        async with aclosing(mirror(u, target)) as seqs:
+            await anext(seqs)
+            collecting = asyncio.create_task(collect())
+            for n in range(40):
+                await blobs.put(f"{n % 5}", b"%d" % (n % 7))
+                if n % 3 == 0:
+                    await blobs.delete(f"{n % 4}")
+            last = await u.seq()
+            async for seq in seqs:
+                if seq == last:
+                    break
+            collecting.cancel()
+            await asyncio.gather(collecting, return_exceptions=True)
+        keys = [each.key for each in await blobs.list()]
+        assert keys and keys == [each.key for each in await copied.list()]
+        for key in keys:
+            assert await copied.get(key) == await blobs.get(key)
+        for each in (blobs, copied):
+            await each.collect(grace=timedelta(0))
+        assert await copied.contents.list() == await blobs.contents.list()
 
 
 async def test_a_copy_of_a_damaged_store_is_refused(tmp_path: Path, kept: str) -> None:

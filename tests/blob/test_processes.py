@@ -105,6 +105,23 @@ async def test_a_full_disk_is_said_and_the_same_handle_works_again(disk: Disk) -
         assert len(await blobs.get("small") or b"") == 1 << 20
 
 
+async def test_small_blobs_on_a_full_disk_are_there_or_refused(disk: Disk) -> None:
+    async with dgent.open(f"sqlite:///{disk.folder / 'store.db'}") as u:
+        blobs, stored = open_blobs(u), dict[str, bytes]()
+        disk.fill(leave=300_000)
+        with pytest.raises(StorageFull):
+            for n in range(100):
+                data = os.urandom(20_000)
+                await blobs.put(f"{n}", data)
+                stored[f"{n}"] = data
+        assert {each.key for each in await blobs.list()} == {*stored}
+        for key, data in stored.items():
+            assert await blobs.get(key) == data
+        disk.ballast.unlink()
+        await blobs.put("again", b"small")
+        assert await blobs.get("again") == b"small" and len(await blobs.contents.list()) == len(stored) + 1
+
+
 async def test_a_large_blob_needs_little_memory(tmp_path: Path) -> None:
     """In a process of its own, whose memory may not grow by more than a few parts."""
     program = """

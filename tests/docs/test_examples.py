@@ -53,6 +53,7 @@ def test_demo_tells_the_whole_story_without_colour(tmp_path: Path) -> None:
     for line in (
         "rolled back to version 2 -> I answer briefly. I ask first.",
         "the lesson -> a cache does not",
+        "scout -> Yes: an index on dates does not help",
     ):
         assert line in done.stdout
     assert all(f"{kind} -> " in done.stdout for kind in ("record", "block", "crumb", "lesson"))

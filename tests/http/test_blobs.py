@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -113,6 +115,48 @@ async def test_conditions_name_the_content(client: Client) -> None:
     assert (await client.send("PUT", "/v1/blobs/key", b"two", {"if-match": first})).status == 200
     assert (await client.send("PUT", "/v1/blobs/key", b"three", {"if-match": first})).status == 412
     assert (await client.send("GET", "/v1/blobs/key")).body == b"two"
+
+
+@pytest.mark.parametrize("size", [5, 2 << 20])
+async def test_of_many_that_make_a_key_one_does(client: Client, blobs: BlobStore, size: int) -> None:
+    sent = [b"%d" % n * size for n in range(6)]
+
+    async def put(data: bytes) -> int:
+        return (await client.send("PUT", "/v1/blobs/key", data, {"if-none-match": "*"})).status
+
+    found = await asyncio.gather(*map(put, sent))
+    assert sorted(found) == [201, 412, 412, 412, 412, 412]
+    assert await blobs.get("key") == sent[found.index(201)]
+    await blobs.collect(grace=timedelta(0))
+    assert len(await blobs.contents.list()) == 1
+
+
+@pytest.mark.parametrize("size", [10, 3 << 20])
+async def test_a_client_that_leaves_stores_nothing(client: Client, blobs: BlobStore, size: int) -> None:
+    messages = [
+        {"type": "http.request", "body": bytes(size), "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    headers = {"host": "127.0.0.1:8730", "authorization": f"Bearer {client.token}"}
+    scope = {
+        "type": "http",
+        "method": "PUT",
+        "path": "/v1/blobs/half",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+    with suppress(Exception):  # whatever the server makes of it
+        await client.server(scope, receive, send)
+    assert not await blobs.exists("half") and await blobs.contents.list() == []
+    assert (await blobs.collect(grace=timedelta(0))).leftovers == 0
 
 
 async def test_damage_is_an_error_and_not_a_blob(client: Client, blobs: BlobStore) -> None:

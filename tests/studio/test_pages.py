@@ -139,7 +139,7 @@ def test_nothing_is_inline_and_nothing_parses_html() -> None:
 
 def test_all_of_it_is_small() -> None:
     root = files("dgent.doors.studio").joinpath("files")
-    assert sum(len(root.joinpath(name).read_bytes()) for name in FILES) < 150_000
+    assert sum(len(root.joinpath(name).read_bytes()) for name in FILES) < 165_000
 
 
 async def test_a_file_is_sent_once(site: Site) -> None:

@@ -19,6 +19,7 @@ from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
 from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
 from tests.verbs.message_cases import MESSAGE_CASES, fill_messages
+from tests.verbs.runtime_cases import RUNTIME_CASES, fill_consents
 from tests.verbs.table_cases import TABLE_CASES, fill_tables
 
 TOKEN_ID = "abcdefghijkl"
@@ -258,6 +259,7 @@ CASES: dict[str, list[Case]] = {
     **BLOCK_CASES,
     **MEMBRANE_CASES,
     **MESSAGE_CASES,
+    **RUNTIME_CASES,
     **TABLE_CASES,
 }
 
@@ -324,6 +326,7 @@ async def fill(path: Path) -> None:
         await fill_telemetry(u)
         await fill_membrane(u)
         await fill_messages(u)
+        await fill_consents(u)
         await open_blobs(u).put("pic.png", b"pixels", "image/png")
         await fill_cupboard(u)
         await fill_blocks(u)

@@ -70,6 +70,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         "embedder": Key(str, "none", "what embeds texts: none, minilm, hashed or the URL of a server"),
         "embedder_model": Key(str, None, "the model that this server is asked for", personal=True),
         "embedder_key": Key(str, None, "the key that this server wants", hidden=True, personal=True),
+        "model": Key(str, None, "the model of agents that name none, as provider:name", personal=True),
         "token": Key(str, None, "what a dgent server wants to be shown", hidden=True, personal=True),
         "storage.relational.url": Key(
             str, None, "where your own tables are; without it, in the store's database", secret=True
@@ -116,7 +117,8 @@ class Settings:
     url: str
     constellation: str | None  # None: the url is not that of a constellation
     folder: Path | None  # the constellation's
-    agents: Mapping[str, Any]
+    agents: Mapping[str, Any]  # of the project's catalog
+    agent_tables: Any  # [agent.NAME] of the user's file, which config.agent reads
     values: Mapping[str, Setting]
     warnings: tuple[str, ...]
 
@@ -124,6 +126,7 @@ class Settings:
         found, self._shown = search.found, search.shown
         self.places, self.project, self.user = places, project, user
         self.agents = MappingProxyType(search.agents)
+        self.agent_tables, self.environment = search.agent_tables, search.env
         chosen = found.get("constellation") or Setting("constellation", "default", "default", False)
         if "url" in found:
             self.url = found["url"].value
@@ -353,6 +356,7 @@ class _Search:
         self.found: dict[str, Setting] = {}
         self.shown: dict[str, str] = {}  # values with variables, as they were written
         self.agents: dict[str, Any] = {}
+        self.agent_tables: Any = {}
         self.problems: list[str] = []
 
     def take_arguments(self, given: Mapping[str, Any]) -> None:
@@ -399,8 +403,12 @@ class _Search:
             self.problems.append(f"{error.message}; no setting of this file is used")
             return
         decided = self._find_decided()
+        if "agent" in table and ours:
+            self.agent_tables = table.pop("agent")
         for name, written in _flatten(table):
-            if name not in KEYS:
+            if name == "agent":
+                self.problems.append(f"agent in {path} is for your own file; it is not used")
+            elif name not in KEYS:
                 self.problems.append(f"unknown key {_quote(name)} in {path}, {_nearest(name)}")
             elif KEYS[name].personal and not ours:
                 self.problems.append(

@@ -48,7 +48,7 @@ def check(caller: Caller, verb: str, effect: Effect, local: bool = False, partne
     """Raise Denied when the caller's trust does not allow this effect.
 
     A `local` verb, which works with files or modules of this machine, needs a partner whatever its effect; so
-    does one that is for a `partner` because nothing below it looks at who asks.
+    does one that is for a `partner` alone, because nothing below it looks at who asks.
     """
     if local and caller.trust != "partner":
         who = caller.agent or caller.id
@@ -56,7 +56,7 @@ def check(caller: Caller, verb: str, effect: Effect, local: bool = False, partne
     if partner and caller.trust != "partner":
         who = caller.agent or caller.id
         raise Denied(
-            f"{verb} works with tables, which only a partner may use, and {who} is not one", verb=verb
+            f"{verb} is for a partner, and {who} is {caller.trust}", hint="it takes a partner", verb=verb
         )
     if not may(caller, effect):
         who = caller.agent or caller.id

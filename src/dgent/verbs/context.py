@@ -12,6 +12,7 @@ from dgent.verbs.caller import HERE, Caller
 if TYPE_CHECKING:
     from dgent.blocks.access.permission import Consent
     from dgent.blocks.library import Library
+    from dgent.config.agent import AgentSettings
     from dgent.config.settings import Settings
     from dgent.cupboard.cupboard import Cupboard
     from dgent.membrane.shell import Shell
@@ -46,6 +47,7 @@ class Context:
         constellation: str | None = None,
         remote: bool = False,
         shell: Shell | None = None,
+        agents: Callable[[str], AgentSettings] | None = None,
     ) -> None:
         self._universe, self._settings, self._constellation = universe, settings, constellation
         self.caller, self.report, self.local = caller, report, local
@@ -57,6 +59,7 @@ class Context:
         self.upload = upload  # what a verb that reads a file reads when the file is called "-"
         self.out = out  # where a verb that writes a file writes when the file is called "-"
         self.shell = shell  # the one that called; None where none did
+        self._agents = agents  # finds the settings of an agent where there are no settings of a machine
         self.remote = remote  # whether the store is on a server, which then does the work
 
     def copy(
@@ -103,6 +106,14 @@ class Context:
         if self._settings is None:
             raise Unsupported("this needs the settings of a machine", hint="use the command line")
         return self._settings
+
+    def find_agent(self, name: str) -> AgentSettings:
+        """Return the settings of an agent; those of any where nothing is known of it."""
+        from dgent.config.agent import AgentSettings, find_agent  # few calls are about agents that run
+
+        if self._agents is not None:
+            return self._agents(name)
+        return AgentSettings() if self._settings is None else find_agent(self._settings, name)
 
     @property
     def constellation(self) -> str | None:

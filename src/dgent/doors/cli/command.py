@@ -143,7 +143,7 @@ def _can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _read_input() -> str:
+def read_stdin() -> str:
     """Read standard input without the final line end, which echo or an editor adds."""
     if sys.stdin is None:
         raise InputError("standard input is closed", field="data")
@@ -179,7 +179,7 @@ def _read_values(fields: Sequence[CommandField], given: dict[str, Any]) -> dict[
             continue
         if field.words:
             value = " ".join(value)
-            value = _read_input() if value == "-" else value
+            value = read_stdin() if value == "-" else value
         elif field.kind is Any:
             value = parse.value(value)
         values[field.name] = list(value) if isinstance(value, tuple) else value

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import dgent
 from dgent.blocks import Library
@@ -21,6 +22,9 @@ from dgent.cupboard import Cupboard
 from dgent.doors.cli import render
 from dgent.doors.cli.style import Paint
 from dgent.model import lens
+from dgent.runtime.agent import AgentRuntime
+from dgent.runtime.event import Done, ToolFinished
+from dgent.runtime.model.script import ScriptedModel
 from dgent.verbs.path import invoke
 
 # -- what the agent keeps -----------------------------------------------------------------
@@ -261,6 +265,52 @@ async def search(u: dgent.Universe) -> None:
     check({"record", "block", "crumb", "lesson"} <= kinds, "records, the block, crumb and lesson are found")
 
 
+LESSON = "an index on dates does not help: the table has 200 rows"
+SCRIPT: tuple[dict[str, Any], ...] = (
+    {"calls": [{"name": "remember", "arguments": {"data": "the page takes 900 ms"}}]},
+    {"text": "I keep that."},
+    {"calls": [{"name": "trail", "arguments": {"operation": "start", "name": "try an index on dates"}}]},
+    {"calls": [{"name": "work_add", "arguments": {"name": "add it", "trail": "try an index on dates"}}]},
+    {
+        "calls": [
+            {
+                "name": "trail",
+                "arguments": {"operation": "abandon", "id": "try an index on dates", "lesson": LESSON},
+            }
+        ]
+    },
+    {"text": "I tried an index, gave it up, and kept the lesson."},
+    {"calls": [{"name": "trail", "arguments": {"operation": "lessons", "words": "index"}}]},
+    {"expect": LESSON, "text": f"Yes: {LESSON}."},
+)
+"""The answers of a model that needs no key: each is one reply, with the tools that it calls."""
+
+
+async def chat(u: dgent.Universe) -> None:
+    chapter("An agent that answers")
+    tell("What `dgent chat` does, with a scripted model. Every step is in the store before the next begins:")
+    answer = ""
+    async with AgentRuntime(u, "scout", model=ScriptedModel(SCRIPT)) as agent:
+        for asked in ("The page takes 900 ms.", "Make it fast.", "Did an index help?"):
+            tell(paint(f"you: {asked}", bold=True))
+            async for event in agent.respond(asked):
+                if isinstance(event, ToolFinished):
+                    show(f"scout calls {event.name}", "failed" if event.error else "done")
+                    check(not event.error, f"{event.name} works: {event.text}")
+                elif isinstance(event, Done):
+                    answer = event.text
+                    show("scout", answer)
+        context = await agent.context()
+    check(LESSON in answer, "the lesson of the abandoned attempt is found")
+    check(
+        [each.name for each in await Cupboard(u).crumbs.fetch()] == ["Make the page fast"], "its work is gone"
+    )
+    show(
+        "the next call is shown",
+        f"{context.tokens:,} tokens, {context['history'].tokens:,} of them this chat",
+    )
+
+
 async def feed(u: dgent.Universe) -> None:
     chapter("The feed")
     tell("Every commit since the first, in order, also those of other processes:")
@@ -315,6 +365,7 @@ async def story(folder: Path) -> None:
         await block(u)
         await trail(u)
         await search(u)
+        await chat(u)
         secret = await forget(u)
     # Looked at only now: a second open() of a live SQLite file would drop this process's locks.
     stored = b"".join(part.read_bytes() for part in folder.iterdir())
@@ -330,6 +381,7 @@ def play() -> None:
     print(
         "\n" + paint("Every step was checked as it was told.", fg="green", bold=True) + " Next: docs/start.md"
     )
+    print("Talk to one: dgent chat --model anthropic:claude-sonnet-5-5   (or openai:..., or script:FILE)")
     print("Connect an agent: dgent mcp install claude-code   (or cursor, vscode, zed, codex, claude-desktop)")
     print("See what it knows in your browser: dgent studio")
 

@@ -20,6 +20,7 @@ UNWRITABLE = 74  # the answer could not be written; the change is done
 GARBAGE = 50_000  # objects before the collector looks: loading modules makes many, and no garbage
 
 BUILTIN = {
+    "chat": "Talk to an agent in the terminal.",
     "code": "Have an agent work on the files of a project.",
     "acp": "Serve an editor (Zed, JetBrains, Neovim, …) over the Agent Client Protocol.",
     "mcp": "Serve an agent's host (Claude Code, Cursor, Zed, …) over the Model Context Protocol.",
@@ -89,7 +90,7 @@ def _build(id: str, name: str) -> click.Command:
 
 
 def _builtin(name: str) -> click.Command:
-    if name in ("acp", "code", "mcp", "serve", "studio"):
+    if name in ("acp", "chat", "code", "mcp", "serve", "studio"):
         from importlib import import_module
 
         own: click.Command = getattr(import_module(f"dgent.doors.cli.{name}"), name + "_")

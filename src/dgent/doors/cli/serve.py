@@ -191,13 +191,14 @@ class ServerPlace(NamedTuple):
 
 async def _serve(chosen: DoorOptions, place: ServerPlace, limits: Limits, studio: bool) -> None:
     from dgent.doors.http import serve
+    from dgent.doors.http.agent import MachineAgents
     from dgent.doors.http.app import Server
     from dgent.doors.http.house import House, enter
     from dgent.doors.studio.pages import Pages
     from dgent.universe.token import list_tokens
 
     host = place.host
-    house = House(openers_of(chosen, place.stores))
+    house = House(openers_of(chosen, place.stores), MachineAgents(lambda: load_settings(chosen)))
 
     async def check(name: str, token: str) -> None:
         await enter(house, name or house.default, token)

@@ -45,12 +45,13 @@ def studio_(ctx: click.Context, port: int, no_browser: bool, store: tuple[str, .
 
 async def _show(chosen: DoorOptions, port: int, stores: tuple[str, ...], browser: bool) -> None:
     from dgent.doors.http import serve
+    from dgent.doors.http.agent import MachineAgents
     from dgent.doors.http.app import Server
     from dgent.doors.http.house import House, enter
     from dgent.doors.studio.pages import Pages
     from dgent.doors.studio.session import Sessions
 
-    house = House(openers_of(chosen, stores))
+    house = House(openers_of(chosen, stores), MachineAgents(lambda: load_settings(chosen)))
 
     async def check(name: str, token: str) -> None:
         await enter(house, name or house.default, token)

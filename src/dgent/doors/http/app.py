@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgent.doors.http import blob, call, feed, limit, openapi
+from dgent.doors.http import agent, blob, call, feed, limit, openapi
 from dgent.doors.http.answer import HEADERS, answer, refuse, report
 from dgent.doors.http.errors import Gone, TooLarge, TooMany, TooSlow, UnknownVisitor
 from dgent.doors.http.house import House, Visitor, enter
@@ -28,7 +28,6 @@ from dgent.errors import Closed, Denied, DgentError, InputError
 from dgent.store.remote.calls import CALLS
 from dgent.store.remote.calls import PATH as STORE
 from dgent.universe.gate import Principal
-from dgent.verbs.data.history import Watch
 from dgent.verbs.registry import find
 
 LOG = logging.getLogger("dgent.http")
@@ -262,10 +261,19 @@ class Server:
             request.route = path if name in CALLS else STORE
             body = await limit.read_body(request.headers, request.receive, self.limits)
             return await serve_call(visitor, name, body, request.receive)
-        match = self._match(request, path)
+        of_agent = agent.find_route(request.method, path)
+        if isinstance(of_agent, Match):
+            return await self._serve_agent(request, of_agent, visitor)
+        match = refuse_method(request, of_agent) if of_agent else self._match(request, path)
         if isinstance(match, Response):
             return match
         return await self._call(request, match, visitor)
+
+    async def _serve_agent(self, request: Request, match: Match, visitor: Visitor) -> Response:
+        request.route = match.route.path
+        if self._streams[visitor.id] >= self.limits.streams:
+            raise TooMany(1.0)
+        return await agent.serve_agent(request, match, visitor, self.limits, self._guard)
 
     def _match(self, request: Request, path: str) -> Match | Response:
         if path.startswith("/v1/verbs/") and request.method == "POST":
@@ -279,7 +287,7 @@ class Server:
             request.route = found.route.path
             return found
         if found:
-            return refuse(405, "method", f"{request.method} is not for this address", Allow=", ".join(found))
+            return refuse_method(request, found)
         return refuse(404, "not_found", "there is no such address", "GET /v1/openapi.json lists them")
 
     async def _serve_mcp(self, request: Request, visitor: Visitor, send: Send) -> None:
@@ -329,15 +337,18 @@ class Server:
             return Response(b"", 200, headers, "text/event-stream")
         if self._streams[visitor.id] >= self.limits.streams:
             raise TooMany(1.0)
-        return StreamingResponse(self._events(request, visitor, ask), 200, headers, "text/event-stream")
+        events = self._guard(request, visitor, feed.follow(visitor, ask))
+        return StreamingResponse(events, 200, headers, "text/event-stream")
 
-    async def _events(self, request: Request, visitor: Visitor, ask: Watch) -> AsyncIterator[bytes]:
-        """Yield the events of a feed until the server stops, or the token ends."""
+    async def _guard(
+        self, request: Request, visitor: Visitor, stream: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a stream until the server stops, or the token ends."""
         self.metrics.following += 1
         self._streams[visitor.id] += 1
         checked = time.monotonic()
         try:
-            async with aclosing(feed.follow(visitor, ask)) as events:
+            async with aclosing(stream) as events:
                 async for event in events:
                     if time.monotonic() - checked > RECHECK_S:
                         await self._enter(request)
@@ -350,6 +361,11 @@ class Server:
             self._streams[visitor.id] -= 1
             if not self._streams[visitor.id]:
                 del self._streams[visitor.id]
+
+
+def refuse_method(request: Request, methods: Sequence[str]) -> Response:
+    """Return an answer that says which methods an address has."""
+    return refuse(405, "method", f"{request.method} is not for this address", Allow=", ".join(methods))
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:

@@ -7,10 +7,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dgent.blocks import Library
-from dgent.errors import Denied, NotFound
+from dgent.errors import Closed, Denied, NotFound, Unsupported
 from dgent.universe import token as tokens
 from dgent.universe.gate import Principal
 from dgent.universe.universe import Universe
@@ -18,14 +18,32 @@ from dgent.verbs.caller import Caller
 from dgent.verbs.context import Context
 
 if TYPE_CHECKING:
+    from dgent.config.agent import AgentSettings
     from dgent.doors.http.feed import Feed
     from dgent.doors.http.mount import MountedServer
+    from dgent.doors.http.turn import AgentTurns
 
 Opener = Callable[[AsyncExitStack], Awaitable[Universe]]
 
 TOKEN_S = 1.0  # how long a token that was right is not looked up again
 FINISH_S = 60.0  # for requests that are under way when a reload takes their store away
 MOST_KEPT = 256  # visitors, and tokens that are known to be right
+
+
+class AgentDesk(Protocol):
+    """Opens the agents that run on a server."""
+
+    def find_settings(self, name: str) -> AgentSettings:
+        """Return the settings of an agent."""
+        ...
+
+    async def check(self, universe: Universe, name: str) -> None:
+        """Raise NotFound where there is no such agent."""
+        ...
+
+    def open(self, universe: Universe, name: str, most: int) -> AgentTurns:
+        """Return the turns of an agent, of which at most so many run at once."""
+        ...
 
 
 class Visitor:
@@ -45,14 +63,17 @@ class Visitor:
             local=False,
             library=Library(acting, principal.name, trust=principal.trust),
             constellation=store.name,
+            agents=None if store.desk is None else store.desk.find_settings,
         )
 
 
 class Served:
     """One store that is open, with its visitors."""
 
-    def __init__(self, name: str, universe: Universe) -> None:
+    def __init__(self, name: str, universe: Universe, agents: AgentDesk | None = None) -> None:
         self.name, self.universe = name, universe
+        self.desk = agents
+        self._agents: dict[str, AgentTurns] = {}
         self._visitors: OrderedDict[tuple[str, Principal, bool], Visitor] = OrderedDict()
         self._right: OrderedDict[str, tuple[float, tokens.KnownToken]] = OrderedDict()
         self.feeds: dict[object, Feed] = {}
@@ -102,9 +123,25 @@ class Served:
             _forget_old(self._visitors)
         return found
 
+    async def agent(self, name: str, most: int) -> AgentTurns:
+        """Return the turns of an agent, of which at most so many run at once; opens it at first use."""
+        if self.ending:
+            raise Closed("this constellation is no longer served")
+        found = self._agents.get(name)
+        if found is not None:
+            return found
+        if self.desk is None:
+            raise Unsupported("no agents run on this server", hint="`dgent serve` runs them")
+        await self.desk.check(self.universe, name)
+        if name not in self._agents:  # somebody else may have been first
+            self._agents[name] = self.desk.open(self.universe, name, most)
+        return self._agents[name]
+
     async def end_streams(self) -> None:
-        """End the feeds of all visitors, and what they wait for."""
+        """End the feeds of all visitors, what they wait for, and the turns of agents, durably."""
         self.ending = True
+        await asyncio.gather(*(turns.close() for turns in self._agents.values()))
+        self._agents.clear()
         for wait in self.waits:
             wait.cancel()
         for feed in list(self.feeds.values()):
@@ -125,8 +162,8 @@ def _forget_old(kept: OrderedDict) -> None:  # type: ignore[type-arg]
 class House:
     """The stores of a server by their names. The first is the one of addresses without a name."""
 
-    def __init__(self, openers: Mapping[str, Opener]) -> None:
-        self._openers = dict(openers)
+    def __init__(self, openers: Mapping[str, Opener], agents: AgentDesk | None = None) -> None:
+        self._openers, self._desk = dict(openers), agents
         self._open: dict[str, Served] = {}
         self._stacks: dict[str, AsyncExitStack] = {}
         self._opening = asyncio.Lock()
@@ -162,7 +199,7 @@ class House:
                 await stack.aclose()
                 raise
             self._stacks[name] = stack
-            self._open[name] = Served(name, universe)
+            self._open[name] = Served(name, universe, self._desk)
             return self._open[name]
 
     async def reload(self, openers: Mapping[str, Opener]) -> None:

@@ -31,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     page: int = 1_000  # what `limit` may be at most
     connections: int = 1_000
     streams: int = 500  # of one token
+    turns: int = 8  # of one agent at a time; half of them are for partners alone
     exports: int = 8  # that are kept as files until they are sent, of all visitors
     head_s: float = 10.0  # for the lines before the body
     body_s: float = 30.0  # for the whole body

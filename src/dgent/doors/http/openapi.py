@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dgent.doors.http import agent
 from dgent.doors.http.route import NO_SCHEMA, ROUTES, Route
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Trust
@@ -57,6 +58,7 @@ def document() -> bytes:
     for verb in verbs.values():
         call = Route("POST", f"/v1/verbs/{verb.id}", verb.id)
         paths[call.path] = {"post": _operation(call, verb, *known[verb.id], components)}
+    paths |= agent.describe_paths()
     for route in ROUTES:
         verb = verbs[route.verb]
         place = paths.setdefault(route.path, {})

@@ -8,6 +8,7 @@ signature, and only to the provider that signed it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, cast
 
@@ -56,6 +57,7 @@ except ImportError as error:
     ) from None
 
 MAX_SAID = 500
+_VARIABLE = re.compile(r"`([A-Z][A-Z0-9_]*_KEY)`")
 
 
 class ProviderModel:
@@ -148,7 +150,17 @@ def _build(name: str, key: str | None, base_url: str | None) -> ForeignModel:
     except ValueError as error:
         raise InputError(f"{name!r} is not the name of a model: {error}", field="model") from None
     except (failures.UserError, TypeError) as error:
-        raise ConfigError(f"{name!r} cannot be used: {redact(str(error), (key or '',))}") from None
+        said = str(error)
+        if key is None and _VARIABLE.search(said):
+            raise ConfigError(f"{name} needs a key, and there is none", hint=_hint_key(name, said)) from None
+        raise ConfigError(f"{name!r} cannot be used: {redact(said, (key or '',))}") from None
+
+
+def _hint_key(name: str, said: str = "") -> str:
+    """Return where the key of a model comes from: the variable that a message names, or the usual one."""
+    found = _VARIABLE.search(said)
+    usual = f"{name.partition(':')[0].partition('-')[0].upper()}_API_KEY"
+    return f"set {found[1] if found else usual}, or key in the settings of the agent"
 
 
 # -- what is sent ---------------------------------------------------------------------------
@@ -300,7 +312,7 @@ def map_error(error: Exception, name: str, secrets: tuple[str, ...] = ()) -> Mod
     if isinstance(error, failures.ModelContextWindowExceededError):
         return ContextTooLong(f"the request is too long for {name}: {said}", **details)
     if isinstance(error, failures.ModelAuthenticationError):
-        return ModelRefused(f"{name} does not take this key: {said}", hint="check the key", **details)
+        return ModelRefused(f"{name} does not take this key: {said}", hint=_hint_key(name), **details)
     if isinstance(
         error,
         failures.ModelRequestRejectedError

@@ -227,6 +227,10 @@ class Consents:
 
     # -- answering ----------------------------------------------------------------------------
 
+    async def get(self, id: str) -> Consent:
+        """Return a request, answered or not; raises NotFound."""
+        return (await self._find(id))[0]
+
     async def list_open(self, agent: str | None = None, limit: int = 50) -> list[Consent]:
         """Return the requests that wait for an answer, the oldest first."""
         now = clock.now()

@@ -405,7 +405,7 @@ async def _revert(u: Universe, seq: int, ask: UndoCommit, describers: Describers
         hint = f"`dgent block undo {block.name}` undoes it"
         hint += "" if other is None else f"; `dgent undo {other}` undoes the last change of something else"
         message = f"commit {seq} is of a block, and blocks have an undo of their own: {block.sentence}"
-        raise Denied(message, hint=hint, seq=seq) from error
+        raise Denied(message, hint=hint, seq=seq, block=block.name) from error
     written = [each.id for each in done.written if each.changed and each.id is not None]
     made = [] if done.seq is None else await u.changes(done.seq - 1, until=done.seq)
     summary = await _summarize(made[0], describers) if made else []

@@ -31,16 +31,41 @@ function leave(how = "") {
   location.replace("/login" + (query ? "?" + query : ""));
 }
 
+const HEADERS = { "Content-Type": "application/json", "X-Dgent-Studio": "1" };
 const MAY_BE_EMPTY = new Set(["text", "value"]);  // what a block says; elsewhere an empty field asks for nothing
 
 // With `at` it asks for what was at that commit.
 export function call(verb, input = {}, { agent, signal, at = null } = {}) {
-  const headers = { "Content-Type": "application/json", "X-Dgent-Studio": "1" };
+  const headers = { ...HEADERS };
   if (agent) headers["X-Dgent-Agent"] = encodeURIComponent(agent);
   const given = Object.fromEntries(Object.entries(input).filter(([name, value]) => value !== null && value !== undefined && (value !== "" || MAY_BE_EMPTY.has(name))));
   if (at !== null) given.as_of = String(at);
   return ask(`/v1/verbs/${verb}`, { method: "POST", headers, body: JSON.stringify(given), signal });
 }
+
+// Answers of agents, which come event by event.
+export const stream = {
+  post: (path, body) => ask(path, { method: "POST", headers: HEADERS, body: JSON.stringify(body) }),
+
+  async send(path, body, { begun, event }) {
+    const answer = await fetch(base + path, { method: "POST", headers: HEADERS, body: JSON.stringify(body), cache: "no-store" });
+    if (answer.status === 401) leave();
+    if (!answer.ok) throw new Failure(answer.status, await answer.json().catch(() => ({})));
+    begun(answer.headers.get("X-Dgent-Turn"));
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let held = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const blocks = (held + value).split("\n\n");
+      held = blocks.pop();
+      for (const block of blocks) {
+        const data = block.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+        if (data) event(JSON.parse(data));
+      }
+    }
+  },
+};
 
 // Schemas with their counts, which a large store takes a moment to count: asked for at most twice a minute,
 // and again for one that is not among them.

@@ -5,8 +5,8 @@ import { count, moment } from "./format.js";
 import { complain, failure, select } from "./parts.js";
 import { go, href, read } from "./route.js";
 
-const PAGES = ["overview", "timeline", "memory", "work", "data", "search"];
-const NAMES = { overview: "Overview", timeline: "Timeline", memory: "Memory", work: "Work", data: "Data", search: "Search" };
+const PAGES = ["overview", "timeline", "memory", "work", "data", "search", "chat"];
+const NAMES = { overview: "Overview", timeline: "Timeline", memory: "Memory", work: "Work", data: "Data", search: "Search", chat: "Chat" };
 const state = { newest: 0, who: null };
 const main = document.getElementById("main");
 let stop = null, shown = "", leaving = null, took = 0;
@@ -132,7 +132,7 @@ addEventListener("keydown", (event) => {
   }
   if (event.key === "/") { event.preventDefault(); document.getElementById("find")?.focus(); }
   else if (event.key === "t") switchTheme();
-  else if (/^[1-6]$/.test(event.key)) go([PAGES[Number(event.key) - 1]]);
+  else if (/^[1-7]$/.test(event.key)) go([PAGES[Number(event.key) - 1]]);
 });
 
 async function begin() {

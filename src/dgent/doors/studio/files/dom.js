@@ -34,6 +34,7 @@ const PATHS = {
   work: "M4 5h4v14H4zM10 5h4v9h-4zM16 5h4v6h-4z",
   data: "M4 6c0-4 16-4 16 0v12c0 4-16 4-16 0zM4 6c0 4 16 4 16 0M4 12c0 4 16 4 16 0",
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5",
+  chat: "M4 5h16v11H11l-5 4v-4H4zM8 9h8M8 12h5",
   theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z",
   out: "M10 4H4v16h6M14 8l4 4-4 4M18 12H9",
   undo: "M9 7L4 12l5 5M4 12h10a6 6 0 0 1 0 12",

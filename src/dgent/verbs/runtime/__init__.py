@@ -1,0 +1,1 @@
+"""Verbs for agents that run: consent, and the context of their next call."""
