@@ -55,7 +55,6 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """Spare every later search for garbage the thousands of tests, which stay to the end."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)  # as often as usual, the searches would take three times as long
     gc.enable()

@@ -18,9 +18,9 @@ ROOM = 1 << 30  # a test needs some megabytes
 
 
 @cache
-def find_memory() -> Path | None:
+def find_memory(room: int = ROOM) -> Path | None:
     """Return a place for folders in memory; None where there is no room, and for a long look."""
-    if SOAK > 1 or not os.access(MEMORY, os.W_OK | os.X_OK) or shutil.disk_usage(MEMORY).free < ROOM:
+    if SOAK > 1 or not os.access(MEMORY, os.W_OK | os.X_OK) or shutil.disk_usage(MEMORY).free < room:
         return None
     return MEMORY
 

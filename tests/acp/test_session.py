@@ -230,11 +230,17 @@ async def test_servers_of_the_editor(tmp_path: Path, project: Path) -> None:
         schema.McpServerStdio(name="gone", command="/nonexistent", args=[], env=[]),
         schema.SseMcpServer(name="old", url="http://localhost:1/", headers=[], type="sse"),
     ]
-    async with start(tmp_path, [call("my-tools__read"), {"text": "done"}]) as editor:
+    steps = [call("my-tools__read"), FIX, {"text": "done"}]
+    async with start(tmp_path, steps, "--mode", "auto") as editor:
+        editor.choose = lambda _: "deny"
         made = await editor.agent.new_session(cwd=str(project), mcp_servers=servers)
         assert (await editor.prompt(made.session_id, "go")).stop_reason == "end_turn"
-        (end,) = editor.of("tool_call_update")
+        end, edit = editor.of("tool_call_update")
         assert "read done" in end.content[0].content.text
+        ((asked, _),) = editor.asked  # in this mode only because the turn has read what a server said
+        assert "untrusted" in asked.title
+        assert edit.status == "failed"
+        assert (project / "a.py").read_text() == "x = 1\n"
         thoughts = editor.text("agent_thought_chunk")
         assert "'gone' did not start" in thoughts
         assert "'old' needs a command or a url" in thoughts

@@ -29,6 +29,7 @@ from dgent.testing.contract import (
 from dgent.universe.contract import Contracts
 from tests.contract.columns import READING, Column
 from tests.contract.test_plan import Counting
+from tests.soak import times
 
 DECLARED = Declaration("note", 1, ("n", "m", "third"))
 LONG = "x" * 119  # with one letter more its key is cut
@@ -112,7 +113,7 @@ async def test_pages_stand_as_a_plain_sort_says(tmp_path: Path, column: Column) 
         await put(store, *records)
         await put(store, *(each.replace(data=make_record(rng, 0).data) for each in records[::5]))
         records = [each for each in await store.get_many([each.id for each in records]) if each is not None]
-        for place in range(60 if column.name == "postgres" else 200):
+        for place in range(times(60)):
             query = make_query(rng)
             assert await find_ids(store, query) == expected_ids(records, query), query
             if place % 4 == 0:
@@ -144,7 +145,7 @@ async def test_records_without_the_field_stand_where_their_default_does(tmp_path
     try:
         await store.declare(Declaration("note", 1, ("n", "m")))
         await put(store, *records)
-        for _ in range(200):
+        for _ in range(times(60)):
             query = make_query(rng)
             await check_pages(store, records, query, contracts)
     finally:

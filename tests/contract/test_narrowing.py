@@ -128,7 +128,7 @@ async def test_narrowed_queries_find_what_matches(column: Column, tmp_path: Path
         records = {datum.id: datum for datum in (make_datum(rng, number) for number in range(300))}
         await commit(backend, *map(Put, records.values()))
         await change(backend, rng, records)
-        for _ in range(times(150)):
+        for _ in range(times(60)):
             query = make_query(rng)
             everything = query.replace(limit=None, offset=0)
             wanted = match(records.values(), query)

@@ -16,7 +16,7 @@ from tests.contract.columns import READING, Column
 from tests.soak import times
 
 PAIRS = 10_000
-SIZE = times(600)
+SIZE = times(300)
 
 _RANKS = {type(None): 1, bool: 2, int: 3, float: 3, str: 4, list: 5, dict: 6}
 

@@ -17,7 +17,7 @@ from tests.fault.nursery import Nursery
 from tests.soak import times
 
 PROCESSES = 8
-CRUMBS = times(400)
+CRUMBS = times(200)
 SIZE = 150  # crumbs of the trail whose end is killed
 ROUNDS = times(1)
 

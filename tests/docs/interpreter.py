@@ -41,8 +41,18 @@ def make_environment(version: str, python: Path) -> Path:
             subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
             wanted = tomllib.loads(about.read_text(encoding="utf-8"))["project"]["dependencies"]
             # By the pip that is there: to give each its own takes longer than all else here.
-            command = [sys.executable, "-m", "pip", "--python", made, "install", "-qq", "--no-input"]
-            quiet = ["--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                made,
+                "install",
+                "-qq",
+                "--no-input",
+                "--no-compile",
+            ]
+            quiet = ["--disable-pip-version-check", "--no-compile", "-c", ROOT / "constraints.txt"]
             subprocess.run([*command, *quiet, *wanted], check=True)
             done.touch()
     return made

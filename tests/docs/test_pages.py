@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def _anchor(heading: str) -> str:
     return kept.replace(" ", "-")
 
 
+@cache
 def _anchors(page: Path) -> set[str]:
     return {_anchor(heading.replace("`", "")) for heading in _HEADING.findall(pages.prose(page))}
 

@@ -88,7 +88,7 @@ async def test_a_model_comes_back_while_its_vectors_are_dropped(
 
 
 async def test_eight_processes_write_embed_and_search(shared_url: str, nursery: Nursery) -> None:
-    each = 6
+    each = 3
     started = [nursery.start("crowd", url=shared_url, name=f"p{number}", count=each) for number in range(8)]
     nursery.finish(*started, timeout_s=120)
     assert [child.said for child in started] == [["done"]] * 8

@@ -22,7 +22,7 @@ from tests.soak import times
 
 PROCESSES = 8
 ROUNDS = times(4)
-KILLED = times(4) * 10
+KILLED = times(20)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_created_once(tmp_path: Path, nursery: Nursery) -> None:
 
 async def test_created_at_the_same_instant(tmp_path: Path, nursery: Nursery) -> None:
     """The steps from an empty file to a store interleave in every way; no one may take it for foreign."""
-    (wrong,) = nursery.finish(nursery.start("stampede", folder=str(tmp_path), rounds=ROUNDS * 15))
+    (wrong,) = nursery.finish(nursery.start("stampede", folder=str(tmp_path), rounds=ROUNDS * 6))
     assert wrong == []
 
 

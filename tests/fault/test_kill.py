@@ -22,7 +22,7 @@ from tests.fault.jobs import ACCOUNTS, NOTE, Note, indexed_note
 from tests.fault.nursery import Child, Nursery
 from tests.soak import times
 
-KILLS = times(200)
+KILLS = times(75)
 ROUND = 25  # kills between two looks at the file
 AT_ONCE = 4
 

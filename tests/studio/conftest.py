@@ -49,7 +49,7 @@ def shown(browser: Browser) -> Iterator[Shown]:
         run(lambda: tell(url))
         with studio("--url", url, home=folder) as link:
             page = browser.new_page(viewport={"width": 1280, "height": 900})
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(120_000)  # the machine may be busy
             yield Shown(Watched(page, link), url)
             page.close()
 

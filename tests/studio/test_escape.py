@@ -88,7 +88,7 @@ def test_what_is_stored_is_shown_as_text(browser: Browser) -> None:
         run(lambda: store_everywhere(url))
         with studio("--url", url, "--agent", EVIL, home=folder) as link:
             page = browser.new_page()
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(120_000)  # the machine may be busy
             watched = Watched(page, link)
             seen = 0
             for path in PATHS:

@@ -19,7 +19,7 @@ from dgent.model.query import Query
 from dgent.universe.gate import Principal
 from dgent.verbs.caller import Caller
 from dgent.verbs.path import invoke
-from tests.soak import some
+from tests.soak import some, times
 
 AGENTS = ("scout", "critic")
 SCOUT = Caller("here", "scout", "partner")
@@ -132,7 +132,7 @@ async def test_the_past_is_what_was_seen_then(u: Universe) -> None:
     story = Story(u, 2)
     await story.begin()
     seen = [await look(u)]
-    for number in range(24):
+    for number in range(times(16)):
         await story.step(number)
         seen.append(await look(u))
     assert len({each["seq"] for each in seen}) > 10

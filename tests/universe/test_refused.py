@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import dgent
+from tests.cupboard.conftest import few_engines as engine
 from tests.universe.marks import Mark, mark
+
+__all__ = ["engine"]  # whatever is refused here is refused before an engine sees it
 
 
 @dataclass(frozen=True)

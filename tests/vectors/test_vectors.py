@@ -63,7 +63,7 @@ async def test_every_search_is_right_whatever_waits(
     choose = random.Random(METRICS.index(metric))
     records: dict[str, Any] = {}
     groups: dict[str, int] = {}
-    for step in range(times(60)):
+    for step in range(times(36)):
         what, known = choose.random(), list(records)
         if what < 0.5 or not known:
             id = f"face-{step:04}" if what < 0.42 or not known else choose.choice(known)

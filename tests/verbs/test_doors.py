@@ -18,6 +18,7 @@ from dgent.config import settings
 from dgent.config.places import make_private
 from dgent.errors import DgentError
 from dgent.exchange import backup, export
+from dgent.store.sqlite import kernel
 from dgent.verbs import path as paths
 from dgent.verbs import registry
 from dgent.verbs.caller import ALLOWED, Caller, Trust
@@ -33,6 +34,7 @@ from tests.verbs.cupboard_cases import fill_crumbs
 from tests.verbs.membrane_cases import fill_legacy
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
+MOVE_AT = kernel.MOVE_AT
 VISITOR = Caller("test", None, "partner")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -57,7 +59,9 @@ async def prepare(base: Path) -> None:
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("prepared")
+    kernel.MOVE_AT = 1  # no entries are left for each of two thousand openings to read
     asyncio.run(prepare(base))
+    kernel.MOVE_AT = MOVE_AT
     return base
 
 

@@ -265,6 +265,18 @@ async def inspect_states(universe: Universe) -> list[Finding]:
     return [Finding("ok", "flow", "the steps of large states follow one another")] if parts else []
 
 
+async def read_whole(universe: Universe, id: str) -> Datum | None:
+    """Return the record of a state with the data of its newest step; None if there is none."""
+    record: Datum | None = await universe.get(id, raw=True)
+    if record is None:
+        return None
+    key, data = version_key(record), copy_plain(record.data)
+    found = await universe.get_many([part_id(id, key, number) for number in range(1, MOST + 1)], raw=True)
+    for part in _follow(key, [each for each in found if each is not None]):
+        data = apply_patch(data, copy_plain(part.data["patch"]))
+    return record.replace(data=data, extra=None)
+
+
 def _join(versions: Iterable[Version], parts: Iterable[Datum]) -> list[Version]:
     """Return versions of a record and the steps on each of them, newest first."""
     by_key: dict[str, list[Datum]] = defaultdict(list)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
 import sys
 import time
@@ -284,3 +286,44 @@ async def test_secrets_of_our_environment_are_not_passed_on(
         await McpTools(McpServer(name="x", command=(sys.executable, "-c", script), env={"ZZZ": "1"})).start()
     assert "ZZZ" in str(caught.value)
     assert "ANTHROPIC" not in str(caught.value)
+
+
+async def test_answers_over_http_are_bounded_and_redirects_not_followed() -> None:
+    """A server that answers with too much is connected to again; one that points elsewhere is not obeyed."""
+    begun = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "h", "version": "1"}}
+    results: dict[str, Any] = {
+        "initialize": begun,
+        "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+    }
+    answers: list[Any] = [{"content": [{"type": "text", "text": "x" * (9 << 20)}]}, None, {"content": []}]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = re.search(rb"content-length: (\d+)", head.lower())
+                message = json.loads(await reader.readexactly(int(size[1]))) if size else {}
+                status, more, body = b"202 Accepted", b"", b""
+                if not head.startswith(b"POST"):
+                    status = b"405 No"
+                elif "id" in message:
+                    method = message["method"]
+                    result = answers.pop(0) if method == "tools/call" else results[method]
+                    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+                    status, more = b"200 OK", b"content-type: application/json\r\n"
+                    if result is None:
+                        status, more, body = b"307 There", b"location: http://127.0.0.1:1/\r\n", b""
+                writer.write(
+                    b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, more, len(body), body)
+                )
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with McpTools(McpServer(name="h", url=f"http://127.0.0.1:{port}/mcp")) as tools:
+            huge = await tools.call("h__t")
+            assert "not known whether it was done" in huge["message"]
+            assert len(tools.notices) == 1
+            assert "not followed" in (await tools.call("h__t"))["message"]
+            assert (await tools.call("h__t"))["ok"]

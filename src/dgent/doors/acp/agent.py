@@ -196,12 +196,12 @@ class AcpAgent:
         """Answer a prompt of a session."""
         session = self._find(session_id)
         made = await session.prompt(prompt)
-        record = await self._read(session_id)
-        if record is not None and not record.title:
+        if not session.title:
             said = " ".join(each.text for each in prompt if isinstance(each, schema.TextContentBlock))
             title = " ".join(said.split())[:MAX_TITLE]
-            await self._save(session_id, title=title)
-            info = schema.SessionInfoUpdate(session_update="session_info_update", title=title)
+            session.title = title or "an image"
+            await self._save(session_id, title=session.title)
+            info = schema.SessionInfoUpdate(session_update="session_info_update", title=session.title)
             await session.send(info)
         return made
 
@@ -239,6 +239,7 @@ class AcpAgent:
             **self._more,
         )
         self._sessions[id] = session
+        session.title = record.title
         await self._save(id, **msgspec.structs.asdict(record))
         session.start_servers(servers or ())
         # Runs after the answer is written, which says what the session is called.

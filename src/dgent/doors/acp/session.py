@@ -59,6 +59,7 @@ class EditorSession:
     ) -> None:
         self.id, self.root, self._client, self._universe = id, root, client, universe
         self._can = can
+        self.title = ""
         self._busy = self._cancelled = False
         self._shown: set[str] = set()  # the calls that the editor was told of
         self._undo: list[int] = []

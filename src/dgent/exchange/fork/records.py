@@ -81,9 +81,9 @@ class RecordMerge:
         resolver: Resolver,
         ancestry: Ancestry | None = None,
     ) -> None:
-        self._target, self._owners, self._tally = target, owners, tally
-        self._note, self._dry_run, self._ancestry = note, dry_run, ancestry
-        self._resolver, self._where = resolver, tally.side.where
+        self._target, self._owners, self.tally = target, owners, tally
+        self.note, self.dry_run, self._ancestry = note, dry_run, ancestry
+        self.resolver, self._where = resolver, tally.side.where
 
     async def merge(self, changes: Sequence[ForkChange]) -> None:
         """Merge some records, those of one room in one commit, repeated after a conflict."""
@@ -93,7 +93,7 @@ class RecordMerge:
             if owner in (None, ROOM):
                 rooms.setdefault(owner, []).append(change)
             else:
-                self._tally.skip(change.id, change.schema, OTHER_ROOM)
+                self.tally.skip(change.id, change.schema, OTHER_ROOM)
         for room, some in rooms.items():
             await self._merge(room, some)
 
@@ -103,8 +103,8 @@ class RecordMerge:
             decisions = await self._decide_all(changes)
             ops = [each.op for each in decisions if each.op is not None]
             try:
-                if ops and not self._dry_run:
-                    await universe.commit(ops, note=self._note, kind="merge")
+                if ops and not self.dry_run:
+                    await universe.commit(ops, note=self.note, kind="merge")
                 break
             except VersionConflict:
                 if attempt == ATTEMPTS - 1:
@@ -114,15 +114,15 @@ class RecordMerge:
 
     def _count(self, change: ForkChange, decision: _MergeDecision) -> None:
         if decision.left:
-            self._tally.skip(change.id, change.schema, decision.left, decision.again)
+            self.tally.skip(change.id, change.schema, decision.left, decision.again)
         if decision.clash is not None:
-            self._tally.conflicts.append(decision.clash)
+            self.tally.conflicts.append(decision.clash)
         if decision.counted:
-            self._tally.counts[decision.counted] += 1
-            self._tally.counts["entries"] += decision.counted == "added" and change.schema == ENTRY.name
+            self.tally.counts[decision.counted] += 1
+            self.tally.counts["entries"] += decision.counted == "added" and change.schema == ENTRY.name
 
     async def _decide_all(self, changes: Sequence[ForkChange]) -> list[_MergeDecision]:
-        names = [change.id for change in changes] + [_make_copy_id(change) for change in changes]
+        names = [change.id for change in changes] + [make_copy_id(change) for change in changes]
         found: list[Datum | None] = await self._target.get_many(names, raw=True)
         absent = [id for id, there in zip(names, found, strict=True) if there is None]
         gone = await forgotten_among(self._target.backend, absent) if absent else frozenset()
@@ -160,7 +160,7 @@ class RecordMerge:
                 _MergeDecision(left=FORGOTTEN) if gone else await self._decide_missing(change, change.theirs)
             )
         if ours == was_here and there.schema == change.theirs.schema:
-            return _MergeDecision(self._put(change.theirs, change.id, there.rev), "changed")
+            return _MergeDecision(self.make_put(change.theirs, change.id, there.rev), "changed")
         return await self._decide_both(change, change.theirs, there, beside)
 
     async def _decide_deleted(self, change: ForkChange, there: Datum, unchanged: bool) -> _MergeDecision:
@@ -174,7 +174,7 @@ class RecordMerge:
 
     async def _decide_missing(self, change: ForkChange, theirs: Datum) -> _MergeDecision:
         """Decide about a record of the other side that is not here: new, or deleted here."""
-        put = self._put(theirs, change.id, 0)
+        put = self.make_put(theirs, change.id, 0)
         if change.base is None:
             return _MergeDecision(put, "added")
         what = f"deleted here, changed {self._where}"
@@ -189,18 +189,18 @@ class RecordMerge:
     ) -> _MergeDecision:
         """Decide about a record that both sides wrote; with `both` theirs gets another id where possible."""
         what = "changed on both sides" if change.base is not None else "made on both sides"
-        put = self._put(theirs, change.id, there.rev)
+        put = self.make_put(theirs, change.id, there.rev)
         if change.schema in IN_PLACE:
             return await self._resolve(
                 ForkClash(change.id, change.schema, what, theirs=dict(theirs.data)), None, put
             )
-        id = _make_copy_id(change)
-        both = None if beside is not None else self._put(theirs, id, 0)
+        id = make_copy_id(change)
+        both = None if beside is not None else self.make_put(theirs, id, 0)
         return await self._resolve(ForkClash(change.id, change.schema, what, id), both, put)
 
     async def _resolve(self, clash: ForkClash, both: Op | None, theirs: Op) -> _MergeDecision:
         """Return the op that the choice for a conflict asks for; `mine` and an open one need none."""
-        choice = await self._resolver.resolve(clash)
+        choice = await self.resolver.resolve(clash)
         if choice == "both":
             return _MergeDecision(both, clash=clash)
         kept = clash.id if choice == "theirs" and isinstance(theirs, Put) else ""
@@ -209,7 +209,8 @@ class RecordMerge:
             theirs if choice == "theirs" else None, clash=clash, left=LEFT_OPEN if choice == OPEN else ""
         )
 
-    def _put(self, datum: Datum, id: str, expect: int | None) -> Put:
+    def make_put(self, datum: Datum, id: str, expect: int | None) -> Put:
+        """Return the op that stores a record of the other side here, under an id."""
         plain = datum.replace(id=id, rev=None, seq=None, updated_at=None)
         op = write.put_op(self._target.contracts, plain, expect)
         return write.add_author(op, self._target.author)
@@ -220,7 +221,7 @@ def _is_same_content(one: Datum | None, other: Datum | None) -> bool:
     return one is not None and other is not None and hash_record(one, False) == hash_record(other, False)
 
 
-def _make_copy_id(change: ForkChange) -> str:
+def make_copy_id(change: ForkChange) -> str:
     """Return the id for the other side's version of a record that both sides changed; the same each time."""
     mark = "" if change.theirs is None else hash_record(change.theirs).hex()[:12]
     id = f"{change.id}~{mark}"

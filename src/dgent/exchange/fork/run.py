@@ -15,6 +15,7 @@ from dgent.exchange.fork.filter import MergeFilter
 from dgent.exchange.fork.records import GRANTS, UNREADABLE, ForkChange, RecordMerge
 from dgent.exchange.fork.report import FORK, ForkMerged, MergeTally, Side
 from dgent.exchange.fork.resolve import Resolver
+from dgent.exchange.fork.states import StateMerge
 from dgent.model.crystal import Crystal
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe.universe import Universe
@@ -71,8 +72,10 @@ class MergeRun:
         seq = await self.source.seq()
         versions = await baseline.find_newest_versions(self.source, seq)
         self.pace.total = len(self.base)
-        await self._merge_records(records, seq, versions)
-        await self._merge_deleted(records)
+        states = StateMerge(self.source, self.target, self.base, records, self.ancestry)
+        await self._merge_records(records, states, seq, versions)
+        await self._merge_deleted(records, states)
+        await states.merge()
         await self._merge_blocks(versions)
         changes = self._checkpoints
         if not how.dry_run:
@@ -96,7 +99,9 @@ class MergeRun:
             self.target.register(*SCHEMAS)
         return found | {each.name: each.owner for each in await self.target.schemas()}
 
-    async def _merge_records(self, records: RecordMerge, seq: int, versions: dict[str, int]) -> None:
+    async def _merge_records(
+        self, records: RecordMerge, states: StateMerge, seq: int, versions: dict[str, int]
+    ) -> None:
         """Merge every record of the source; blocks and their checkpoints come later."""
         batch: list[ForkChange] = []
         size = 0
@@ -115,7 +120,7 @@ class MergeRun:
                 self._cards.append((was is None, bool(datum.data.get("active")), datum.id))
                 continue
             change = ForkChange(datum.id, was, datum)
-            if not change.is_changed and self.ancestry is None:
+            if (not change.is_changed and self.ancestry is None) or states.takes(change):
                 continue
             late = self._checkpoints if datum.schema == CHECKPOINT.name else self._grants
             if datum.schema == CHECKPOINT.name or datum.schema in GRANTS:
@@ -143,7 +148,7 @@ class MergeRun:
                 self.tally.skip(change.id, change.schema, NOBODY)
         return found
 
-    async def _merge_deleted(self, records: RecordMerge) -> None:
+    async def _merge_deleted(self, records: RecordMerge, states: StateMerge) -> None:
         """Merge the deletions of the source."""
         there = self.next.keys() | self.tally.skipped | self.untouched  # unreadable records exist, too
         gone: list[ForkChange] = []
@@ -161,9 +166,8 @@ class MergeRun:
                 why = FORGOTTEN_THERE.format(where=self.how.side.where)
                 self.tally.skip(change.id, BLOCK.name, why, again=False)
         self._checkpoints += [change for change in gone if change.schema == CHECKPOINT.name]
-        await _merge_in_batches(
-            records, [each for each in gone if each.schema not in (BLOCK.name, CHECKPOINT.name)]
-        )
+        rest = [each for each in gone if each.schema not in (BLOCK.name, CHECKPOINT.name)]
+        await _merge_in_batches(records, [each for each in rest if not states.takes(each)])
 
     async def _merge_blocks(self, versions: dict[str, int]) -> None:
         if self._cards:

@@ -317,6 +317,9 @@ class BlobWriter:
 
     async def write(self, data: Data) -> None:
         """Add bytes, or all of a file."""
+        if type(data) is bytes and 0 < len(data) <= CHUNK:
+            await self._upload.write(data)
+            return
         take_file = getattr(self._upload, "take_file", None)
         if take_file is not None and is_file(data):
             await take_file(data)
