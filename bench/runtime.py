@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import dgent
+from bench.agent import agents
 from bench.context import contexts
 from bench.measure import Block, Growth, Row, Stopwatch, Took, cpu_of, interleave, say, within
 from bench.plan import Plan
@@ -51,6 +52,7 @@ async def runtime(plan: Plan, stores: Stores) -> list[Row | Growth]:
         ),
         within(f"one event to {_TAPS} consumers, processor", times["hub"], [], 0.1),
         *await contexts(plan),
+        *await agents(plan),
     ]
 
 

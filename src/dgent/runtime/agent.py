@@ -166,11 +166,11 @@ class AgentRuntime:
         `caller` is who says it, by default the partner. With a `key` a message is answered once: the same key
         again goes on with its batch, or repeats the answer without asking the model.
         """
-        batch = await self._begin(message, caller, origin, key, session, type)
+        batch, asked = await self._begin(message, caller, origin, key, session, type)
         if batch.info.state == "complete":
             yield await self._repeat(batch)
             return
-        async with aclosing(_follow(self._start(batch))) as events:
+        async with aclosing(_follow(self._start(batch, asked=asked))) as events:
             async for event in events:
                 yield event
 
@@ -185,10 +185,10 @@ class AgentRuntime:
         type: str = "user_request",
     ) -> AgentAnswer:
         """Answer a message as `respond` does, and return the answer alone; raises what made the turn fail."""
-        batch = await self._begin(message, caller, origin, key, session, type)
+        batch, asked = await self._begin(message, caller, origin, key, session, type)
         if batch.info.state == "complete":
             return _build_answer(await self._repeat(batch))
-        return await self._settle(self._start(batch))
+        return await self._settle(self._start(batch, asked=asked))
 
     async def resume(self, batch: str | None = None) -> AsyncGenerator[Event]:
         """Go on with a batch that was interrupted, or with all of them, the oldest first.
@@ -238,8 +238,8 @@ class AgentRuntime:
         key: str | None,
         session: str,
         type: str,
-    ) -> Batch:
-        """Store a message and return its batch; with a key that was used, the batch of then."""
+    ) -> tuple[Batch, Entry | None]:
+        """Store a message; return its batch and the message, or the batch that its key began before."""
         self._check()
         who = caller or Principal(self.partner, "partner")
         entry = Entry("user", message, who.trust, origin, who.name)
@@ -249,15 +249,15 @@ class AgentRuntime:
         self._refuse_running(batch.id)
         if key is not None and batch.info.state != "complete":
             batch = await self.messages.resume(batch.id, holder=self._process)
-        return batch
+        return batch, entry if key is None else None
 
     def _refuse_running(self, id: str) -> None:
         if id in self._turns:
             raise Conflict(f"the batch {id!r} is being worked on", hint="wait for it", id=id)
 
-    def _start(self, batch: Batch, delivery: Delivery | None = None) -> AgentTurn:
+    def _start(self, batch: Batch, delivery: Delivery | None = None, asked: Entry | None = None) -> AgentTurn:
         self._refuse_running(batch.id)
-        turn = self._turns[batch.id] = AgentTurn(self, batch, delivery)
+        turn = self._turns[batch.id] = AgentTurn(self, batch, delivery, asked)
         return turn
 
     async def _settle(self, turn: AgentTurn) -> AgentAnswer:

@@ -65,13 +65,22 @@ INTERRUPTED = "interrupted"
 
 
 class AgentTurn:
-    """The work on one batch, in a task of its own; `next` gives its events."""
+    """The work on one batch, in a task of its own; `next` gives its events.
 
-    def __init__(self, agent: AgentRuntime, batch: Batch, delivery: Delivery | None = None) -> None:
+    `asked` is the message of a batch that has nothing else yet.
+    """
+
+    def __init__(
+        self,
+        agent: AgentRuntime,
+        batch: Batch,
+        delivery: Delivery | None = None,
+        asked: Entry | None = None,
+    ) -> None:
         self.agent, self.batch, self.id = agent, batch, batch.id
         self.error: BaseException | None = None
         self.usage: TokenUsage = NO_USAGE
-        self._delivery = delivery
+        self._delivery, self._asked = delivery, asked
         self._model = agent.open_model()
         self._calls: list[Called] = []
         self._earlier: dict[str, datetime] = {}
@@ -330,6 +339,9 @@ class AgentTurn:
 
     async def _take_up(self) -> None:
         """Read what the batch has already, and finish the calls that have no result."""
+        if self._asked is not None:
+            self._caller, self._origin = self._asked.trust or "partner", self._asked.origin
+            return
         messages = await self.batch.messages()
         asked = next((each for each in messages if each.role == "user"), None)
         if asked is not None:

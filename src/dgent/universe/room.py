@@ -205,20 +205,22 @@ def _raw(item: Item) -> Item:
 
 
 class Describers:
-    """Describes commits of every room to one agent, or to one who sees everything."""
+    """Describes commits of every room, or of some, to one agent, or to one who sees everything."""
 
-    def __init__(self, universe: Universe, agent: str | None) -> None:
-        self.universe, self._agent = universe, agent
+    def __init__(
+        self, universe: Universe, agent: str | None, rooms: Iterable[str] = reserved.MODULES
+    ) -> None:
+        self.universe, self._agent, self._rooms = universe, agent, tuple(rooms)
         self._describers: dict[str, Describer] = {}
 
     async def describe(self, change: Change) -> list[Action]:
         """Return what a commit did to things of rooms; empty for upkeep and for records of no room."""
         owners = {reserved.OWNERS.get(item.schema or "") for item in change.items}
-        if owners.isdisjoint(reserved.MODULES):
+        if owners.isdisjoint(self._rooms):
             return []
         change = msgspec.structs.replace(change, items=tuple(map(_raw, change.items)))
         done: list[Action] = []
-        for name in reserved.MODULES:
+        for name in self._rooms:
             if name in owners:
                 done += await (await self._find(name)).describe(change)
         return done

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dgent.errors import InputError
+from dgent.model import reserved
 from dgent.store.backend import Change
 from dgent.universe.history import read_back
 from dgent.universe.room import Action, Describers
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dgent.blocks.library import Library
 
 KINDS = ("block", "entry", "crumb", "trail")
+ROOMS = ("blocks", "cupboard")  # whose things these are
+SCHEMAS = frozenset(schema for schema, room in reserved.OWNERS.items() if room in ROOMS)
 MAX_COMMITS = 20_000  # how far back a call looks
 MAX_ACTIVITY = 1000
 
@@ -49,9 +52,11 @@ async def list_activity(library: Library, since: int | datetime | None, limit: i
         raise InputError(f"limit is a number from 1 to {MAX_ACTIVITY}, not {limit!r}", field="limit")
     universe = library._universe
     start = await _start(universe, since)
-    describers = Describers(universe, library.agent)
+    describers = Describers(universe, library.agent, ROOMS)
     found: list[Activity] = []
     async for change in read_back(universe, max(start, await universe.seq() - MAX_COMMITS)):
+        if not any(item.schema in SCHEMAS for item in change.items):
+            continue  # most are messages of agents at work, of which there is nothing to tell
         done = [each for each in await describers.describe(change) if each.kind in KINDS]
         # Within a commit, too, the last comes first.
         found += [_activity(change, each) for each in reversed(done)]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from dgent.blocks import Library
 from dgent.doors.tools.answer import Answer, refuse, report
-from dgent.doors.tools.catalog import GROUPS, ROOMS, USUAL
+from dgent.doors.tools.catalog import GROUPS, ROOMS, SETS, USUAL
 from dgent.doors.tools.tool import Parameter, Tool, ToolField, describe, suggest, tool_of
 from dgent.errors import DgentError, InputError
 from dgent.runtime.tool.tool import LEAST, Arguments, CallInfo, Kind
@@ -162,6 +162,15 @@ class Toolbox:
             for each, operation in tool_of(name).operations.items()
         }
         return translate(hint, offers)
+
+
+def open_own_tools(universe: Universe, sets: Iterable[str]) -> Toolbox:
+    """Return the tools that an agent has for its own memory, work and search, by the names of their sets.
+
+    `AgentRuntime` finds this function by its name: it is below the doors, and imports none.
+    """
+    names = dict.fromkeys(name for each in sets for name in SETS.get(each, (each,)))
+    return Toolbox(universe, tools=names)
 
 
 def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ batch has left can still be allowed by the partner who asked for the work, and r
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -49,7 +50,8 @@ class Decision(NamedTuple):
     by: str = ""
 
 
-AskPartner: TypeAlias = Callable[[Consent], Awaitable[Decision | consents.Answer]]
+Decided: TypeAlias = Decision | consents.Answer
+AskPartner: TypeAlias = Callable[[Consent], Awaitable[Decided] | Decided]
 """Asks the partner at a door; what it returns is stored, unless another door was faster."""
 
 GivenTool: TypeAlias = ToolSource | Tool | Callable[..., Any]
@@ -216,8 +218,10 @@ class ToolBelt:
             await asyncio.gather(door, store, return_exceptions=True)
 
     async def _ask_here(self, asked: Consent, ask: AskPartner) -> None:
-        given = await ask(asked)
-        decision = Decision(given) if isinstance(given, str) else given
+        # A plain function runs on a thread, where it may wait for a person.
+        found: Any = ask(asked) if inspect.iscoroutinefunction(ask) else await asyncio.to_thread(ask, asked)
+        given: Decided = await found if inspect.isawaitable(found) else found
+        decision = given if isinstance(given, Decision) else Decision(given)
         with suppress(Conflict):  # another door was faster, and its answer counts
             await self._consents.answer(
                 asked.id, decision.answer, by=decision.by or "partner", for_s=decision.for_s

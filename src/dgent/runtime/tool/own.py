@@ -17,7 +17,7 @@ from dgent.universe.gate import Principal, Trust
 from dgent.universe.stamp import find_origins, stamp_handle
 from dgent.universe.universe import Universe
 
-MODULE, FUNCTION = "dgent.tools", "open_own_tools"
+MODULE, FUNCTION = "dgent.doors.tools.toolbox", "open_own_tools"
 USUAL = ("everyday",)
 """The sets of tools of an agent that is given none."""
 
