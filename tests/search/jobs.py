@@ -15,7 +15,8 @@ from dgent.store.postgres.kernel import PostgresKernel
 from dgent.store.sqlite.kernel import SQLiteKernel
 from tests.fault.nursery import say
 
-SMALL_FOLDS = {"RUN_LEAST": 1, "RUN_RECORDS": 7, "RUN_WORDS": 20, "MERGE_RUNS": 3, "MERGE_LATER": 5}
+SMALL_FOLDS = {"RUN_LEAST": 1, "RUN_RECORDS": 7, "RUN_CHARACTERS": 120, "RECORDS_AHEAD": 7}
+SMALL_FOLDS |= {"MERGE_RUNS": 3, "MERGE_LATER": 5}
 SMALL_FOLDS |= {"READ_RUNS": 2, "PLAN_RECORDS": 3, "MERGE_WORDS": 9, "MERGE_POSTINGS": 30, "DOCS": 4}
 SMALL_FOLDS |= {"DROP_RUNS": 2}
 """Runs and merges of few records, so that all of it happens often."""

@@ -221,7 +221,7 @@ async def test_forgotten_words_are_in_no_file(store_path: Path, monkeypatch: pyt
         "UPDATE page SET body = x'00' WHERE word = CAST('word0' AS BLOB)",
         "DELETE FROM page WHERE word = CAST('word0' AS BLOB)",
         "DELETE FROM doc WHERE dk % 2 = 0",
-        "UPDATE page SET body = x'80c0' WHERE word = x''",
+        "UPDATE page SET body = x'80c0' WHERE word = x'ff'",
         "UPDATE doc SET size = size + 1 WHERE dk = 3",
     ],
 )

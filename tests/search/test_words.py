@@ -154,7 +154,7 @@ def test_a_long_word_is_cut() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_MAX_KNOWN", 100)
+    monkeypatch.setattr(words, "MAX_KNOWN", 100)
     text = " ".join(f"remember{number}" for number in range(1000))
     assert len(count_words(text)) == 1000
     assert len(words._READERS["english"].coded) <= 100

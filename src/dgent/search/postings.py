@@ -28,6 +28,7 @@ _SWAPPED = sys.byteorder == "big"
 _WIDE = 8  # in the first byte: counts take a byte each
 _STEPS = 16  # in the first byte: the second bytes of keys are counted
 _MOST_STEPPED = 255  # records of such a page, so that none of these counts is above a byte
+_USUAL = frozenset((b"\2", bytes((2 | _STEPS,))))  # first bytes of most pages
 _HALF = 15  # the highest count that takes half a byte
 _LOW = bytes(value & _HALF for value in range(256))
 _HIGH = bytes(value >> 4 for value in range(256))
@@ -97,8 +98,11 @@ def join_postings(some: Sequence[Postings]) -> Postings:
     """Return several postings as one, in their order."""
     if len(some) == 1:
         return some[0]
+    keys: Sequence[int] = [key for each in some for key in each.keys]
+    if all(isinstance(each.keys, array) and each.keys.itemsize == _LANE for each in some):
+        keys = array("I", keys)
     return Postings(
-        [key for each in some for key in each.keys],
+        keys,
         b"".join([each.counts for each in some]),
         b"".join([each.sizes for each in some]),
         b"".join([each.near for each in some]),
@@ -108,10 +112,7 @@ def join_postings(some: Sequence[Postings]) -> Postings:
 def pack(page: Postings) -> tuple[int, bytes]:
     """Return the first key of a page, and its bytes."""
     first = page.keys[0]
-    offsets = array("I", [key - first for key in page.keys])
-    if _SWAPPED:
-        offsets.byteswap()
-    raw, width = offsets.tobytes(), _width(page.keys[-1] - first)
+    raw, width = _count_from(first, page.keys), _width(page.keys[-1] - first)
     columns = [raw[place::_LANE] for place in range(width)]
     wide = _is_wide(page.counts)
     counts = page.counts if wide else _narrow(page.counts)
@@ -121,6 +122,18 @@ def pack(page: Postings) -> tuple[int, bytes]:
         last = columns[1][-1]
         columns = [bytes((last, *map(columns[1].count, range(last + 1)))), columns[0]]
     return first, b"".join((bytes((head,)), *columns, page.sizes, page.near, counts))
+
+
+def _count_from(first: int, keys: Sequence[int]) -> bytes:
+    """Return the keys of a page, counted from the first one, in four bytes each."""
+    if isinstance(keys, array) and keys.itemsize == _LANE and not _SWAPPED:
+        # As one number: this counts all of them at once.
+        together = int.from_bytes(keys.tobytes(), "little") - first * _repeat(len(keys))
+        return together.to_bytes(_LANE * len(keys), "little")
+    offsets = array("I", [key - first for key in keys])
+    if _SWAPPED:
+        offsets.byteswap()
+    return offsets.tobytes()
 
 
 def _width(span: int) -> int:
@@ -191,6 +204,45 @@ def unpack(first: int, raw: bytes) -> Postings:
 
 def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
     """Return what is in some pages, given the first key and the bytes of each; the keys are in an array."""
+    pages = [*pages]
+    if all(raw[:1] in _USUAL and first < _SPAN >> 1 for first, raw in pages):
+        return _unpack_usual(pages)
+    return _unpack_each(pages)
+
+
+def _unpack_usual(pages: Iterable[tuple[int, bytes]]) -> Postings:
+    """Return what is in pages whose keys take two bytes, and their counts half a byte, column by column."""
+    columns: tuple[list[bytes], ...] = [], [], [], [], [], []
+    low, high, firsts, sizes, near, halves = columns
+    parts: list[slice] = []
+    end = 0
+    for first, raw in pages:
+        _, count, start, _ = _measure(raw)
+        at = start + count
+        low.append(raw[start:at])
+        if start > 1:
+            high.append(b"".join(map(mul, _SINGLE, raw[2:start])))
+        else:
+            high.append(raw[at : at + count])
+            at += count
+        firsts.append(first.to_bytes(_LANE, "little") * count)
+        sizes.append(raw[at : at + count])
+        near.append(raw[at + count : at + 2 * count])
+        halves.append(raw[at + 2 * count :])
+        parts.append(slice(end, end + count))
+        end += count + count % 2
+    counts = _widen(b"".join(halves), end)
+    added = b"".join(firsts)
+    lanes = bytearray(len(added))
+    lanes[::_LANE], lanes[1::_LANE] = b"".join(low), b"".join(high)
+    # As one number: this adds to all of them at once.
+    together = int.from_bytes(lanes, "little") + int.from_bytes(added, "little")
+    keys = _integers((together.to_bytes(len(added), "little"),))
+    return Postings(keys, b"".join(map(counts.__getitem__, parts)), b"".join(sizes), b"".join(near))
+
+
+def _unpack_each(pages: Iterable[tuple[int, bytes]]) -> Postings:
+    """Return what is in pages of any form, one after the other."""
     found: array[int] | None = None  # of eight bytes each, if there are keys that need them
     keys: list[bytes] = []
     counts: list[bytes] = []

@@ -31,6 +31,7 @@ _MANY_SEEDS = 500
 _SPARSE = 8
 _FITTING = 20  # the same, where only neighbours are compared
 _SHORT = 500  # bytes that are looked at one by one
+_FEW_RECORDS = 200  # that are sorted by their scores at once
 _LANE = 8  # bytes of a signature that are made at once
 
 _BYTES = range(256)
@@ -73,13 +74,12 @@ class _Word(NamedTuple):
         """Return those of some records in which it has its neighbours."""
         if len(record_keys) * _FITTING >= self.records:
             return record_keys.intersection(self.fitting)
-        near, in_order = self.near, sorted(record_keys)
-        return {
-            key
-            for some in self.found
-            for key, at in zip(in_order, map(bisect_left, repeat(some.keys), in_order), strict=True)
-            if at < len(some.keys) and some.keys[at] == key and some.near[at] & near == near
-        }
+        having, in_order = _having(self.near), sorted(record_keys)
+        fitting: set[int] = set()
+        for some in self.found:
+            here, places = _find_places(some.keys, in_order)
+            fitting.update(compress(here, map(having.__getitem__, map(some.near.__getitem__, places))))
+        return fitting
 
 
 class _Group(NamedTuple):
@@ -156,6 +156,9 @@ class Ranking:
     ) -> list[Ranked]:
         """Return the best records, given the signatures of all that have other words, and what they score."""
         levels = _find_levels(words)
+        if levels and len(levels[0]) <= _FEW_RECORDS:  # all records with several words are soon looked at
+            found |= _complete(set(levels[0]).difference(found), words)
+            return self._add_singles(words, few, found)
         if not least:
             found |= _complete(_choose_seeds(words, levels, few).difference(found), words)
             _, least = self._choose_all(found, few)
@@ -164,11 +167,18 @@ class Ranking:
             able = set(levels[fewest - 2])
             able.intersection_update(_find_essential(words, least))
             found |= _complete(able.difference(found), words)
+        return self._add_singles(words, few, found)
+
+    def _add_singles(self, words: Sequence[_Word], few: int, found: dict[int, int]) -> list[Ranked]:
+        """Return the best records, given the signatures of those with several words that may be such."""
+        best, least = self._choose_all(found, few)
         for word in words:
-            if word.most * _SLACK >= least:
-                for ranked in self._choose_single(word, few):
-                    found.setdefault(ranked.record_key, ranked.signature)
-        return self._choose_all(found, few)[0]
+            if word.most * _SLACK < least:
+                continue
+            for ranked in self._choose_single(word, few):
+                found.setdefault(ranked.record_key, ranked.signature)
+            best, least = self._choose_all(found, few)
+        return best
 
     @cached_property
     def _candidates(self) -> dict[int, int]:
@@ -233,6 +243,14 @@ class Ranking:
 
     def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
         """Return the best of some records, and the score that others must reach to be among them."""
+        if len(keys) <= _FEW_RECORDS:
+            every = [
+                Ranked(score, key, signature)
+                for key, signature in zip(keys, signatures, strict=True)
+                if (score := self._score(signature)) is not None
+            ]
+            every.sort(reverse=True)
+            return every[:few], every[few - 1].score if len(every) >= few else 0.0
         scored = [
             (score, signature, records)
             for signature, records in Counter(signatures).items()
@@ -383,16 +401,24 @@ def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
         for keys, counts, sizes, _ in word.found:
             if len(record_keys) * _SPARSE < len(keys):
                 in_order = in_order or sorted(record_keys)
-                for key, at in zip(in_order, map(bisect_left, repeat(keys), in_order), strict=True):
-                    if at < len(keys) and keys[at] == key:
-                        found[key] = found.get(key, sizes[at]) + shifted[counts[at]]
+                having, places = _find_places(keys, in_order)
+                before = map(found.get, having, map(sizes.__getitem__, places))
+                more = map(shifted.__getitem__, map(counts.__getitem__, places))
             else:
                 here = [*map(record_keys.__contains__, keys)]
                 having = [*compress(keys, here)]
                 before = map(found.get, having, compress(sizes, here))
                 more = map(shifted.__getitem__, compress(counts, here))
-                found.update(zip(having, map(add, before, more), strict=True))
+            found.update(zip(having, map(add, before, more), strict=True))
     return found
+
+
+def _find_places(keys: Sequence[int], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return those of some keys, in order, that are among others in order, and where these are."""
+    places = [*map(bisect_left, repeat(keys), wanted)]
+    end = bisect_left(places, len(keys))  # others are above all
+    here = [*map(eq, wanted, map(keys.__getitem__, islice(places, end)))]
+    return [*compress(wanted, here)], [*compress(places, here)]
 
 
 @lru_cache(maxsize=256)

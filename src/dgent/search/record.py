@@ -34,6 +34,13 @@ class Words(NamedTuple):
         return min(self.codes.get(word, 0) >> 8, MAX_COUNT)
 
 
+class RecordTexts(NamedTuple):
+    """The texts of one record, each with its weight, and the words of its time."""
+
+    texts: Sequence[tuple[str, int]]
+    dated: Sequence[str]
+
+
 class ListedWords(NamedTuple):
     """The words of one record, perhaps with repetitions, and how many those of its texts are.
 
@@ -54,17 +61,26 @@ def count_record(
     The words of the time do not count as length: they say nothing of how long the texts are, and a search
     for other words is not to change with them.
     """
+    return _count_texts(read_texts(text, dates, data, created_us))
+
+
+def _count_texts(record: RecordTexts) -> Words:
     codes: dict[str, int] = {}
-    size = sum(add_words(codes, each, weight) for path, weight in text for each in texts_at(data, path))
-    for day in _days(dates, data, created_us):
-        for word in date_words(day):
-            codes[word] = codes.get(word, 0) + 256
+    size = sum(add_words(codes, text, weight) for text, weight in record.texts)
+    for word in record.dated:
+        codes[word] = codes.get(word, 0) + 256
     return Words(codes, size)
 
 
-def list_record(
+def read_texts(
     text: Sequence[tuple[str, int]], dates: str, data: Mapping[str, Any], created_us: int
-) -> ListedWords:
+) -> RecordTexts:
+    """Return the texts of a record at some paths, each with a weight, and the words of its time."""
+    found = [(each, weight) for path, weight in text for each in texts_at(data, path)]
+    return RecordTexts(found, [word for day in _days(dates, data, created_us) for word in date_words(day)])
+
+
+def list_words(record: RecordTexts) -> ListedWords:
     """Return the words of a record as `count_record` does, but not counted.
 
     That is quicker where many records are indexed at once, since their words are gathered anyway.
@@ -72,19 +88,16 @@ def list_record(
     words: list[str] = []
     facts: list[Iterable[bytes]] = []
     size = 0
-    for path, weight in text:
+    for text, weight in record.texts:
         pack = _pack_facts(weight).__getitem__
-        for each in texts_at(data, path):
-            for some, near in split_words(each):
-                words += some
-                facts.append(map(pack, near))
-                size += len(some) * weight
-                if len(words) > _MOST_LISTED:
-                    return _list_counted(count_record(text, dates, data, created_us))
-    for day in _days(dates, data, created_us):
-        dated = date_words(day)
-        words += dated
-        facts.append(repeat(_pack_facts(1)[0], len(dated)))
+        for some, near in split_words(text):
+            words += some
+            facts.append(map(pack, near))
+            size += len(some) * weight
+            if len(words) > _MOST_LISTED:
+                return _list_counted(_count_texts(record))
+    words += record.dated
+    facts.append(repeat(_pack_facts(1)[0], len(record.dated)))
     return ListedWords(words, chain.from_iterable(facts), size)
 
 

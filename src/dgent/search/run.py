@@ -14,12 +14,12 @@ import msgspec
 
 from dgent.errors import Corrupt
 from dgent.search.postings import NONE, Postings, join_postings
-from dgent.search.record import MAX_COUNT, ListedWords
+from dgent.search.record import MAX_COUNT, RecordTexts, list_words
 from dgent.search.score import encode_length
 
 _ABOVE_KEYS = 2**64
 _SPAN = 2**32
-_FACTS = 3  # bytes of a posting after its key: length, neighbours and count
+FACTS = 3  # bytes of a posting after its key: length, neighbours and count
 _decode = msgspec.msgpack.Decoder(tuple[list[int], list[int], dict[str, bytes]]).decode
 
 
@@ -32,7 +32,7 @@ class Run:
 
     def __init__(self, keys: Sequence[int], revs: Sequence[int], words: Mapping[str, bytes]) -> None:
         self.keys, self.revs, self.words = keys, revs, words
-        self.lane = _lane(keys)
+        self.lane = find_lane(keys)
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -68,7 +68,7 @@ class Run:
         """Return the run without some records."""
         kept = [(key, rev) for key, rev in zip(self.keys, self.revs, strict=True) if key not in record_keys]
         keys, revs = [key for key, _ in kept], [rev for _, rev in kept]
-        lane, unit = _lane(keys), self.lane + _FACTS
+        lane, unit = find_lane(keys), self.lane + FACTS
         words: dict[str, bytes] = {}
         for word, raw in self.words.items():
             left = b"".join(
@@ -85,14 +85,14 @@ class Run:
         return msgspec.msgpack.encode((self.keys, self.revs, self.words))
 
 
-def _lane(keys: Sequence[int]) -> int:
+def find_lane(keys: Sequence[int]) -> int:
     """Return how many bytes the keys of a run take in its postings."""
     return 4 if not keys or keys[-1] < _SPAN else 8
 
 
 def _unpack(raw: bytes, lane: int) -> Postings:
     """Return the postings of a word from the bytes of runs."""
-    unit = lane + _FACTS
+    unit = lane + FACTS
     if len(raw) == unit:
         key = int.from_bytes(raw[:lane], "little")
         return Postings([key], raw[lane + 2 :], raw[lane : lane + 1], raw[lane + 1 : lane + 2])
@@ -103,7 +103,7 @@ def _unpack(raw: bytes, lane: int) -> Postings:
     keys.frombytes(lanes)
     if sys.byteorder == "big":
         keys.byteswap()
-    return Postings(keys.tolist(), raw[lane + 2 :: unit], raw[lane::unit], raw[lane + 1 :: unit])
+    return Postings(keys, raw[lane + 2 :: unit], raw[lane::unit], raw[lane + 1 :: unit])
 
 
 class RunSet:
@@ -158,19 +158,24 @@ class RunSet:
     def _leave_old(self, word: str, found: Postings) -> Postings:
         """Return postings without those of older versions."""
         of = chain.from_iterable(
-            repeat(run, len(run.words.get(word, b"")) // (run.lane + _FACTS)) for run in self.runs
+            repeat(run, len(run.words.get(word, b"")) // (run.lane + FACTS)) for run in self.runs
         )
         return found.select([self.newest[key] is run for key, run in zip(found.keys, of, strict=True)])
 
 
-def make_run(records: Sequence[tuple[int, int, ListedWords | None]]) -> Run:
-    """Make a run of records: key, rev, and words; None for those that are gone."""
+def make_run(records: Sequence[tuple[int, int, RecordTexts | None]]) -> tuple[Run, list[int]]:
+    """Make a run of records, and return how many words each of them has, in the order of keys.
+
+    Each is given by its key, its rev and its texts; None for those that are gone.
+    """
     records = sorted(records, key=lambda record: record[0])
     keys = [key for key, _, _ in records]
-    lane, words = _lane(keys), dict[str, bytes]()
-    for key, _, listed in records:
-        if listed is None:
+    lane, words, sizes = find_lane(keys), dict[str, bytes](), [0] * len(keys)
+    for place, (key, _, texts) in enumerate(records):
+        if texts is None:
             continue
+        listed = list_words(texts)
+        sizes[place] = listed.size
         start = key.to_bytes(lane, "little") + bytes((encode_length(listed.size),))
         added = map(start.__add__, listed.facts)
         before = map(words.get, listed.words, repeat(b""))  # asked one by one: a word may be there again
@@ -179,7 +184,7 @@ def make_run(records: Sequence[tuple[int, int, ListedWords | None]]) -> Run:
         see = seen.add
         for word in {word for word in listed.words if word in seen or see(word)}:
             words[word] = _join_last(words[word], start)
-    return Run(keys, [rev for _, rev, _ in records], words)
+    return Run(keys, [rev for _, rev, _ in records], words), sizes
 
 
 def _join_last(raw: bytes, start: bytes) -> bytes:
@@ -198,7 +203,7 @@ def unpack_run(raw: bytes) -> Run:
     """Return a run from its bytes."""
     try:
         run = Run(*_decode(raw))
-        unit = run.lane + _FACTS
+        unit = run.lane + FACTS
         if len(run.keys) != len(run.revs):
             raise ValueError("its columns differ in length")
         if any(not found or len(found) % unit for found in run.words.values()):

@@ -73,6 +73,12 @@ _THEN_IN_R1 = {
 _LAST = "al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion"
 _IN_R2 = dict.fromkeys(_LAST.split(), "")
 
+# The last letters of suffixes: most words are told by theirs that none of a table fits.
+_VERB_ENDS = frozenset("ydg")
+_R1_ENDS, _THEN_ENDS, _R2_ENDS = (
+    frozenset(suffix[-1] for suffix in table) for table in (_IN_R1, _THEN_IN_R1, _IN_R2)
+)
+
 
 def stem(word: str) -> str:
     """Return the stem of a lower-case English word: ASCII letters, perhaps with apostrophes.
@@ -91,9 +97,9 @@ def stem(word: str) -> str:
     if found not in _NOT_PAST:
         found = _strip_verb_ending(found, first)
         found = _replace_y(found)
-        found = _replace_suffix(found, _IN_R1, first, second)
-        found = _replace_suffix(found, _THEN_IN_R1, first, second)
-        found = _replace_suffix(found, _IN_R2, second, second)
+        found = _replace_suffix(found, _IN_R1, _R1_ENDS, first, second)
+        found = _replace_suffix(found, _THEN_IN_R1, _THEN_ENDS, first, second)
+        found = _replace_suffix(found, _IN_R2, _R2_ENDS, second, second)
         found = _strip_final(found, first, second)
     return found.lower() or word
 
@@ -126,6 +132,8 @@ def _ends_short(word: str) -> bool:
 
 
 def _strip_possessive(word: str) -> str:
+    if "'" not in word:
+        return word
     for suffix in ("'s'", "'s", "'"):
         if word.endswith(suffix):
             return word.removesuffix(suffix)
@@ -144,6 +152,8 @@ def _strip_plural(word: str) -> str:
 
 def _strip_verb_ending(word: str, first: int) -> str:
     """Remove -ed and -ing, with -ly or without: hopping becomes hop, and hoping hope."""
+    if word[-1:] not in _VERB_ENDS:
+        return word
     for suffix in ("eedly", "eed"):
         if word.endswith(suffix):
             start = len(word) - len(suffix)
@@ -177,8 +187,10 @@ def _replace_y(word: str) -> str:
     return word
 
 
-def _replace_suffix(word: str, table: dict[str, str], region: int, second: int) -> str:
+def _replace_suffix(word: str, table: dict[str, str], ends: frozenset[str], region: int, second: int) -> str:
     """Replace the longest suffix of a table if it lies in a region; a shorter one is not tried."""
+    if word[-1:] not in ends:
+        return word
     for size in range(min(7, len(word)), 1, -1):
         suffix = word[-size:]
         if suffix in table:

@@ -33,7 +33,7 @@ from zlib import crc32
 from dgent.errors import InputError
 from dgent.search.stem import stem
 
-TOKENIZER: Final = "words-3"
+TOKENIZER: Final = "words-4"
 """Names these rules, and the form of pages, in a declaration; an index built by others is rebuilt."""
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ MAX_WORD = 64  # characters
 MAX_JOINED = 16  # words of a compound; a longer one is taken for several
 
 # What one word is made from is remembered: most words of a text are among a few thousand.
-_MAX_KNOWN = 1 << 16
+MAX_KNOWN = 1 << 16
 _MAX_KNOWN_CHARACTERS = 48
 _BATCH = 2_000  # spans that are counted at once
 _LONG = 1 << 20  # characters; the words of a longer text are not listed all at once
@@ -141,9 +141,9 @@ class _Cache(dict[str, Iterable[T]]):
         self._make = make
 
     def __missing__(self, chunk: str) -> Iterable[T]:
-        if len(chunk) > _MAX_KNOWN_CHARACTERS:
+        if not is_remembered(chunk):
             return self._make(chunk)
-        if len(self) >= _MAX_KNOWN:
+        if len(self) >= MAX_KNOWN:
             self.clear()
         made = self[chunk] = tuple(self._make(chunk))
         return made
@@ -172,11 +172,11 @@ class _Reader:
 
     def _code(self, span: str) -> Iterator[str | int]:
         """Yield each term of a span, and then its bits; those of compounds as a whole have none."""
-        for term, is_whole in self._read(span):
+        for term, is_whole in self.read(span):
             yield term
             yield 0 if is_whole else _bits(term)
 
-    def _read(self, span: str) -> Iterator[tuple[str, bool]]:
+    def read(self, span: str) -> Iterator[tuple[str, bool]]:
         """Yield the terms of a span, and whether each is a compound as a whole."""
         if span.isascii() and span.isalnum():
             yield self._stem_form(span.lower()[:MAX_WORD]), False
@@ -189,7 +189,7 @@ class _Reader:
                     yield self._stem_form(form), role == "whole"
 
 
-@lru_cache(maxsize=_MAX_KNOWN)
+@lru_cache(maxsize=MAX_KNOWN)
 def _stem_latin(form: str) -> str:
     return stem(form) if form.isascii() and form.isalpha() else form
 
@@ -200,7 +200,7 @@ _READERS: dict[Language, _Reader] = {"english": _Reader(_stem_latin), None: _Rea
 def count_words(text: str, language: Language = "english") -> Counter[str]:
     """Return how often each word occurs in a text; the sum of all counts is the text's length in words."""
     coded = _reader(language).coded.__getitem__
-    found: Iterable[Any] = chain.from_iterable(map(coded, _spans(text)))
+    found: Iterable[Any] = chain.from_iterable(map(coded, split_spans(text)))
     return Counter(islice(found, 0, None, 2))
 
 
@@ -210,7 +210,7 @@ def split_words(text: str, language: Language = "english") -> Iterator[tuple[lis
     They have a bit for the word that follows, and one for the word before, as `after_bit` and `before_bit`
     say. Two words stand nowhere side by side if these bits lack. Compounds as a whole come last, without.
     """
-    coded, spans = _reader(language).coded.__getitem__, iter(_spans(text))
+    coded, spans = _reader(language).coded.__getitem__, iter(split_spans(text))
     held: tuple[list[str], bytes] = [], b""  # a word whose next one is not known yet, and the bits before it
     while some := [*islice(spans, _BATCH)]:
         found: list[Any] = [*chain.from_iterable(map(coded, some))]
@@ -237,6 +237,17 @@ def _find_near(bits: bytes) -> bytes:
     joint = int.from_bytes(bits, "little")
     lower = _repeat(len(bits)) * _AFTER
     return (joint >> 8 & lower | joint << 8 & lower << 4).to_bytes(len(bits) + 1, "little")[:-1]
+
+
+def is_remembered(span: str) -> bool:
+    """Check whether a span is short enough that what follows from it is worth keeping."""
+    return len(span) <= _MAX_KNOWN_CHARACTERS
+
+
+def code_terms(span: str, language: Language = "english") -> Iterator[tuple[str, int]]:
+    """Yield each term of a span with its bits, as a word after others and before them; wholes have none."""
+    for term, is_whole in _reader(language).read(span):
+        yield term, 0 if is_whole else _bits(term)
 
 
 def add_words(codes: dict[str, int], text: str, weight: int = 1, language: Language = "english") -> int:
@@ -286,7 +297,7 @@ def join_words(text: str, language: Language = "english") -> str:
 
     Compounds as a whole are left out, since their parts are there.
     """
-    found: list[Any] = [*chain.from_iterable(map(_reader(language).coded.__getitem__, _spans(text)))]
+    found: list[Any] = [*chain.from_iterable(map(_reader(language).coded.__getitem__, split_spans(text)))]
     words, bits = found[::2], bytes(found[1::2])
     return SEPARATOR.join(("", *(compress(words, bits) if 0 in bits else words), ""))
 
@@ -344,7 +355,7 @@ def _pattern(text: str) -> tuple[re.Pattern[str], str]:
     return (_PLAIN, text.lower()) if text.isascii() else (_any_chunk(), text)
 
 
-def _spans(text: str) -> Iterable[str]:
+def split_spans(text: str) -> Iterable[str]:
     """Return parts of a text that hold whole chunks, so that what follows from them can be remembered."""
     if len(text) > _LONG:
         pattern, compared = _pattern(text)

@@ -21,7 +21,7 @@ import msgspec
 from dgent.errors import Corrupt
 from dgent.search import postings
 from dgent.search.postings import Postings
-from dgent.search.record import ListedWords, Words
+from dgent.search.record import RecordTexts, Words
 from dgent.search.run import Run, RunSet, make_run
 from dgent.search.score import encode_length
 from dgent.store.backend import STORED, View
@@ -53,19 +53,21 @@ from dgent.store.engine.text import (
 from dgent.system.collector import LARGE, pause
 
 if TYPE_CHECKING:
+    from dgent.search.bulk import Vocabulary
     from dgent.store.engine.commit import Ledger
 
-RUN_RECORDS = 512  # so many records become a run in one write
-RUN_WORDS = 40_000  # or fewer whose texts have so many words
-RECORDS_AHEAD = 4 * RUN_RECORDS  # of so many the next runs are made in one read
+RUN_RECORDS = 1_024  # so many records become a run in one write
+RUN_CHARACTERS = 480_000  # or fewer whose texts have so many characters
+RECORDS_AHEAD = 2 * RUN_RECORDS  # of so many the next runs are made in one read
 RUN_LEAST = 32  # fewer may wait: a search looks at them itself
 MERGE_RUNS = 16  # when there are so many runs, these are merged
+MERGE_SOON = 2_000_000  # or those that have so many bytes: every search looks through them
 MERGE_LATER = 128  # while much waits, only so many are; then most pages are changed once for many records
 MERGE_BYTES = 24_000_000  # or those that have so many bytes
 READ_RUNS = 8  # so many runs are read in one step of a merge
 PLAN_RECORDS = 128  # of so many changed records it is worked out in one step which words they lose
-MERGE_WORDS = 300  # the pages of so many words are changed in one write
-MERGE_POSTINGS = 6_000  # or those that so many records are added to
+MERGE_WORDS = 500  # the pages of so many words are changed in one write
+MERGE_POSTINGS = 10_000  # or those that so many records are added to
 DOCS = 1_000  # so many records are noted in one write as being in the pages
 DROP_RUNS = 16  # so many runs that are merged are dropped in one write
 ALL = 2**62
@@ -100,6 +102,21 @@ class Prepared:
             tuple[int, int, int], _Merge
         ] = {}  # by index, last run, and how often some were erased
         self.is_merging = False
+        self._vocabulary: Vocabulary | None = None
+
+    def find_vocabulary(self) -> Vocabulary | None:
+        """Return the words of former runs by which runs are made in columns; None without numpy."""
+        if self._vocabulary is None:
+            try:
+                from dgent.search.bulk import Vocabulary
+            except ModuleNotFoundError:
+                return None
+            self._vocabulary = Vocabulary()
+        return self._vocabulary
+
+    def drop_vocabulary(self) -> None:
+        """Forget the words of former runs, since no more follow soon."""
+        self._vocabulary = None
 
     def is_ready(self, schema: str) -> bool:
         """Check whether the next step for a schema is worked out, as far as can be told without a look."""
@@ -118,9 +135,11 @@ def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Pre
         prepared.runs = {}
     prepared.of, prepared.is_merging = state.name, False
     places = [] if stats.merging else find_places(reading, index.index, prepared.records_ahead)
+    if not stats.merging and len(places) < RECORDS_AHEAD:
+        prepared.drop_vocabulary()
     waiting = _choose_waiting(reading, index, stats, view, prepared, places)
     with pause(LARGE):
-        prepared.made = [] if not waiting else _make_runs(index, places, waiting, view)
+        prepared.made = [] if not waiting else _make_runs(index, places, waiting, view, prepared)
         if waiting == {}:
             _prepare_merge(reading, index, stats, view, prepared)
 
@@ -172,14 +191,20 @@ def _choose_waiting(
         own = index.state.index_version
         waiting = {key: each for key, each in waiting.items() if each.row.schema_version == own}
     most = min(RUN_RECORDS, prepared.records_ahead)
-    if len(waiting) >= (RUN_LEAST if len(stats.runs) < MERGE_RUNS else most):
+    mergeable = len(stats.runs) >= MERGE_RUNS or _count_bytes(prepared) >= MERGE_SOON
+    if len(waiting) >= (most if mergeable else RUN_LEAST):
         return waiting
-    return None if len(stats.runs) < MERGE_RUNS else {}
+    return {} if mergeable else None
 
 
 def _has_many_runs(prepared: Prepared, stats: TextStats) -> bool:
     """Check whether runs are to be merged even though more will follow."""
-    return len(stats.runs) >= MERGE_LATER or sum(map(len, prepared.runs)) >= MERGE_BYTES
+    return len(stats.runs) >= MERGE_LATER or _count_bytes(prepared) >= MERGE_BYTES
+
+
+def _count_bytes(prepared: Prepared) -> int:
+    """Return how many bytes of runs were written here and are not merged yet."""
+    return sum(map(len, prepared.runs))
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -208,10 +233,15 @@ def write_run(
 
 
 def _make_runs(
-    index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
+    index: TextIndex,
+    places: Sequence[Position],
+    waiting: Mapping[int, WaitingRecord],
+    view: View,
+    prepared: Prepared,
 ) -> list[_MadeRun]:
     """Make the next runs of records that wait, the last one first."""
     made: list[_MadeRun] = []
+    vocabulary = prepared.find_vocabulary() if len(places) >= RECORDS_AHEAD else None
     for start in range(0, len(places), RUN_RECORDS):
         some = places[start : start + RUN_RECORDS]
         if made and len(some) < RUN_RECORDS:
@@ -220,31 +250,46 @@ def _make_runs(
         for key, _, record_key in some:
             if record_key in waiting:
                 here.setdefault(record_key, WaitingRecord(waiting[record_key].row, [])).keys.append(key)
-        made.append(_make_run(index, some, here, view))
+        made.append(_make_run(index, some, here, view, vocabulary))
         if len(made[-1].sizes) < len(here):
             break  # the rest of these is next
     return made[::-1]
 
 
 def _make_run(
-    index: TextIndex, places: Sequence[Position], waiting: Mapping[int, WaitingRecord], view: View
+    index: TextIndex,
+    places: Sequence[Position],
+    waiting: Mapping[int, WaitingRecord],
+    view: View,
+    vocabulary: Vocabulary | None = None,
 ) -> _MadeRun:
     """Make a run of records that wait, or of the first of them if their texts are long."""
-    records: list[tuple[int, int, ListedWords | None]] = []
-    sizes: list[tuple[int, int, int]] = []
-    entries: list[Entry] = []
-    left = RUN_WORDS
-    for record_key, (row, keys) in waiting.items():
+    records: list[tuple[int, int, RecordTexts | None]] = []
+    left = RUN_CHARACTERS
+    for record_key, (row, _) in waiting.items():
         if left < 0:
             break
-        words = index.list_words(row, view)
-        left -= 0 if words is None else max(words.size, len(words.words))
-        rev, length = (0, 0) if words is None else (row.rev, words.size)
-        records.append((record_key, rev, words))
-        sizes.append((record_key, rev, length))
-        entries += [find_waiting_entry(index.index, key, record_key) for key in keys]
-    run = make_run(records)
-    return _MadeRun(index.index, places, run, run.pack(), sizes, entries)
+        texts = index.read_texts(row, view)
+        left -= 0 if texts is None else sum(_weigh_text(text) for text, _ in texts.texts)
+        records.append((record_key, 0 if texts is None else row.rev, texts))
+    if vocabulary is None or left < -RUN_CHARACTERS:
+        run, sizes = make_run(records)
+    else:
+        from dgent.search import bulk
+
+        run, sizes = bulk.make_run(records, vocabulary)
+    entries = [
+        find_waiting_entry(index.index, key, record_key)
+        for record_key, _, _ in records
+        for key in waiting[record_key].keys
+    ]
+    noted = [*zip(run.keys, run.revs, sizes, strict=True)]
+    return _MadeRun(index.index, places, run, run.pack(), noted, entries)
+
+
+def _weigh_text(text: str) -> int:
+    """Return how long a text is; scripts without spaces have more words than others."""
+    return len(text) if text.isascii() else 3 * len(text)
 
 
 def _count_there(docs: Iterable[TextDoc]) -> int:
@@ -436,7 +481,7 @@ def _append_to_pages(
     others: dict[bytes, postings.Changes] = {}
     for word, key in asked:
         at, found = last.get(word), added[word]
-        page = None if at is None else postings.unpack(at.first, at.body)
+        page = None if at is None else postings.unpack_all(((at.first, at.body),))
         if page is None or (at is not None and at.until is None and page.keys[-1] < key):
             made += [(index, word, *postings.pack(each)) for each in postings.extend(page, found)]
         else:

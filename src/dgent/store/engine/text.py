@@ -17,7 +17,7 @@ import msgspec
 from dgent import clock
 from dgent.errors import Corrupt
 from dgent.model.datum import Datum
-from dgent.search.record import ListedWords, Words, count_record, list_record, texts_at
+from dgent.search.record import RecordTexts, Words, count_record, read_texts, texts_at
 from dgent.search.run import Run, unpack_run
 from dgent.store.backend import View
 from dgent.store.engine import row as rows
@@ -37,7 +37,9 @@ from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row
 from dgent.store.search import OwnVersions
 
-COUNTS = b""  # the word under which a text index keeps its counts
+# The word under which a text index keeps its counts: after all others. The first place would be beside the
+# runs, and SQLite reads all of a run to compare its name with another one: a millisecond for each look.
+COUNTS = b"\xff"
 COUNTS_RANGE = COUNTS, COUNTS + b"\0"
 _ALL = 2**62
 UNFILLED_BYTES = 4_000_000  # so much of records that are not noted is looked at: it takes half a second
@@ -143,7 +145,7 @@ def run_name(number: int) -> bytes:
     return b"\0" + number.to_bytes(8, "big")
 
 
-FIRST_WORD = b"\x01"  # before every word, after the counts and the runs
+FIRST_WORD = b"\x01"  # before every word, after the runs
 NO_INDEX = -1  # the number of an index that has no records
 
 
@@ -177,13 +179,13 @@ class TextIndex:
         data = self._data(row, view)
         return None if data is None else self._count(data, row.created_at)
 
-    def list_words(self, row: Row, view: View) -> ListedWords | None:
-        """Return the words of a version as a run takes them; None as for `words`."""
+    def read_texts(self, row: Row, view: View) -> RecordTexts | None:
+        """Return the texts of a version; None as for `words`."""
         data = self._data(row, view)
         if data is None:
             return None
         try:
-            return list_record(self.state.text, self.state.dates, data, row.created_at)
+            return read_texts(self.state.text, self.state.dates, data, row.created_at)
         except rows.DAMAGE:
             return None  # its time is damaged
 

@@ -18,7 +18,6 @@ from dgent.errors import Corrupt, Unsupported
 from dgent.model.vector import VectorSpec, bit_count, row_size
 from dgent.store.engine.catalog import VECTOR, SchemaState, high, low, vector_index
 from dgent.store.engine.kernel import IndexScan, Reading
-from dgent.store.engine.text import COUNTS
 from dgent.store.search import EmbeddedSchema
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ PAGE_SLOTS = 64  # the bits of so many slots are one page
 READ_PAGES = 1_024  # so many pages are read at once
 REBUILD = "`dgent doctor --deep --fix` builds the index anew"
 CENTRE = b"\x01"  # the word under which an index keeps its centre
+COUNTS = b""  # the word under which a vector index keeps its counts
 BITS = b"\x02"  # how the words of pages of bits begin
 _HEAD = Struct("<I")  # of a page of bits: the generation of the centre
 PAGE_HEAD = _HEAD.size

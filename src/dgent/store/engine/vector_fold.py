@@ -16,9 +16,10 @@ from dgent import codec
 from dgent.store.engine.catalog import Entry, SchemaState, find_waiting_entry, waiting_entry
 from dgent.store.engine.kernel import IndexScan, VectorRow, Writing
 from dgent.store.engine.row import Row
-from dgent.store.engine.text import COUNTS, WaitingRecord, find_waiting
+from dgent.store.engine.text import WaitingRecord, find_waiting
 from dgent.store.engine.vector import (
     CENTRE,
+    COUNTS,
     PAGE_SLOTS,
     BitPage,
     VectorIndex,

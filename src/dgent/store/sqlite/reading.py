@@ -612,7 +612,6 @@ class SQLiteReading(VectorReads):
                 _PAGES, index, low, high, -1 if limit is None else limit
             )
             return found
-        # Beside the counts stand runs, and SQLite reads all of a run to compare its name with theirs.
         known = self._index_counts.get(index)
         if known is None or known[0] != version:
             known = self._index_counts[index] = version, self._all(_PAGES, index, low, high, 1)
