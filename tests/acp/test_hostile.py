@@ -169,7 +169,7 @@ async def test_without_a_model_it_says_so(tmp_path: Path) -> None:
         *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=host.environment(tmp_path)
     )
     out, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, out) == (2, b"")
+    assert (process.returncode, out) == (3, b"")
     assert b"--model" in errors
 
 

@@ -95,5 +95,5 @@ def test_failures_have_a_code(folder: Path) -> None:
     assert done.returncode == 1
     assert "error:" in done.stderr
     done = run(folder, host.command("--url", f"sqlite:///{folder}/store.db", "code", "x"))
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "--model" in done.stderr

@@ -580,3 +580,39 @@ async def test_plain_sessions_lose_nothing_to_a_commit(universe: dgent.Universe,
     done = [add_one(universe, tables, f"r-{n}") for n in range(8)]
     await asyncio.gather(*done, *(add_plain() for _ in range(8)))
     assert await get_count(tables) == 16
+
+
+async def test_records_are_written_while_sessions_are_proven(universe: dgent.Universe, tables: Place) -> None:
+    """Plain puts of many tasks neither wait for long nor fail beside commits that compare rows."""
+    puts = [universe.put(dgent.Datum(id=f"plain-{n}", data={"n": n})) for n in range(100)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*puts, *(add_one(universe, tables, f"joined-{n}") for n in range(6)))
+    assert await get_count(tables) == 6
+    assert await universe.count(prefix="plain-") == 100
+
+
+async def test_serializable_sessions_and_transactions_do_not_skew(
+    universe: dgent.Universe, tables: Place
+) -> None:
+    """Of two rows one stays at least: a plain session reads one and drops the other, a joined one too."""
+    engine = tables.engine.execution_options(isolation_level="SERIALIZABLE")
+    for number in range(4):
+        pair = [f"x{number}", f"y{number}"]
+        await change(tables, insert(Author).values([{"id": id, "total": 0} for id in pair]))
+
+        async def drop_plain(keep: str = pair[0], drop: str = pair[1]) -> None:
+            async with engine.begin() as connection:
+                if (await connection.execute(select(Author.id).where(Author.id == keep))).first():
+                    await asyncio.sleep(0.005)
+                    await connection.execute(delete(Author).where(Author.id == drop))
+
+        async def drop_joined(tx: Transaction, keep: str = pair[1], drop: str = pair[0]) -> None:
+            await tx.remember({"a": 1})
+            async with tables.transaction(tx) as session:
+                if await session.get(Author, keep) is not None:
+                    await session.execute(delete(Author).where(Author.id == drop))
+
+        await asyncio.gather(drop_plain(), universe.transact(drop_joined), return_exceptions=True)
+        async with tables.sessions() as session:
+            left = (await session.scalars(select(Author.id).where(Author.id.in_(pair)))).all()
+        assert len(left) >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from dgent.runtime.context.budget import ContextBudget
 from dgent.runtime.hub import EventHub
 from dgent.runtime.limits import Limits
 from dgent.runtime.model.budget import Budget
-from dgent.runtime.model.call import Model, Settings
+from dgent.runtime.model.call import Settings
 from dgent.runtime.model.resolve import ModelSpec, resolve
 from dgent.runtime.model.retry import Retry, RetryingModel
 from dgent.runtime.tool.belt import AskPartner, GivenTool
@@ -38,40 +39,46 @@ def open_agent(
     `ask` asks the partner at the door; without it, `consent_s` is how long an answer at another one is waited
     for. Raises ConfigError where no model is set, or its key is missing.
     """
-    budget = Budget(calls=settings.calls, tokens=settings.tokens, cost=settings.cost)
+    limits = Limits(budget=read_budget(settings), consent_s=consent_s)
+    more = read_options(name, settings, model)
+    return AgentRuntime(universe, name, tools=tools, limits=limits, ask=ask, hub=hub, **more)
+
+
+def read_options(name: str, settings: AgentSettings, model: ModelSpec | None = None) -> dict[str, Any]:
+    """Return what the runtime of an agent takes from its settings: model, rules, instructions and so on."""
     context = build_context_budget(settings)
-    return AgentRuntime(
-        universe,
-        name,
-        model=open_model(name, settings, model),
-        tools=tools,
-        rules=read_rules(settings),
-        instructions=settings.read_instructions(),
-        budget=context,
-        limits=Limits(budget=budget, consent_s=consent_s),
-        ask=ask,
-        hub=hub,
-        own=USUAL if settings.tools is None else settings.tools,
-        settings=Settings(
+    return {
+        "model": choose_model(name, settings, model),
+        "rules": read_rules(settings),
+        "instructions": settings.read_instructions(),
+        "budget": context,
+        "own": USUAL if settings.tools is None else settings.tools,
+        "settings": Settings(
             max_tokens=context.answer, temperature=settings.temperature, thinking=settings.thinking
         ),
-    )
+    }
 
 
-def open_model(name: str, settings: AgentSettings, model: ModelSpec | None = None) -> Model:
-    """Return the model of an agent, with those that it falls back on."""
+def read_budget(settings: AgentSettings) -> Budget:
+    """Return how much one turn of an agent may spend."""
+    return Budget(calls=settings.calls, tokens=settings.tokens, cost=settings.cost)
+
+
+def choose_model(name: str, settings: AgentSettings, model: ModelSpec | None = None) -> ModelSpec:
+    """Return the model of an agent: a name, or where a key, a server or others are set, the model itself."""
     first = model or settings.model
     if first is None:
         raise ConfigError(
             f"no model is set for {name}",
             hint="give --model script:FILE, or `dgent config set model anthropic:claude-sonnet-5-5`",
         )
-    # The key and the server are those of the model that the settings name, and of no other.
-    own = model is None or model == settings.model
-    found = resolve(first, key=settings.key if own else None, base_url=settings.url if own else None)
-    if not settings.fallback or model is not None:
+    if model is not None and model != settings.model:
+        return first  # the key and the server are those of the model that the settings name, and of no other
+    plain = settings.key is None and settings.url is None
+    found = first if plain else resolve(first, key=settings.key, base_url=settings.url)
+    if not settings.fallback:
         return found
-    return RetryingModel([found, *map(resolve, settings.fallback)], retry=Retry(restart=True))
+    return RetryingModel([resolve(found), *map(resolve, settings.fallback)], retry=Retry(restart=True))
 
 
 def read_rules(settings: AgentSettings) -> list[Rule]:

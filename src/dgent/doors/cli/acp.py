@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dgent.doors.cli.options import DoorOptions, door_options, options_of
-from dgent.errors import InputError, Unsupported
+from dgent.errors import Unsupported
 
 if TYPE_CHECKING:
     from dgent.config.settings import Settings
@@ -35,9 +35,10 @@ def model_options() -> list[click.Option]:
 
 def read_agent(settings: Settings, name: str, model: str | None) -> dict[str, Any]:
     """Return the model of an agent and what else its runtime takes, from the command line and settings."""
-    if model is None:
-        raise InputError("there is no model", hint="name one with --model, as anthropic:…", field="model")
-    return {"model": model}
+    from dgent.config.agent import find_agent
+    from dgent.runtime.opener import read_options
+
+    return read_options(name, find_agent(settings, name), model)
 
 
 @click.command("acp", params=[*model_options(), *door_options(hidden=True)])
