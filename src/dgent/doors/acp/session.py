@@ -61,6 +61,7 @@ class EditorSession:
         self._can = can
         self.title = ""
         self._busy = self._cancelled = False
+        self._number = 0  # of prompts
         self._shown: set[str] = set()  # the calls that the editor was told of
         self._undo: list[int] = []
         self._servers: list[McpTools] = []
@@ -129,6 +130,7 @@ class EditorSession:
         if self._busy:
             raise RequestError(-32600, "a prompt of this session is being answered; cancel it first")
         self._busy, self._cancelled = True, False
+        self._number += 1
         try:
             parts = await self._read_prompt(blocks)
             if self._starting is not None:
@@ -143,8 +145,8 @@ class EditorSession:
 
     async def cancel(self) -> None:
         """Stop the answer that is under way; what is not durable is dropped."""
-        self._cancelled = True
-        while self._busy:
+        self._cancelled, number = True, self._number
+        while self._busy and self._number == number:  # never the prompt after it
             await self.runtime.interrupt()
             await asyncio.sleep(0.005)  # a turn that was about to begin is stopped too
 
