@@ -97,7 +97,7 @@ def pack_id(id: str) -> str | bytes:
 
 
 def pack_ids(ids: Sequence[str]) -> list[str | bytes]:
-    """Return what `pack_id` returns for each id; many UUIDs take a third of the time."""
+    """Return what `pack_id` returns for each id; many UUIDs take half the time."""
     count = len(ids)
     if count > 2 and {*map(len, ids)} == {36}:
         joined = "".join(ids)

@@ -1,11 +1,13 @@
-"""Stores of format 3, which has a row for each entry of an index by tag, are upgraded."""
+"""Stores of format 3, which has ids and tags as texts, are upgraded."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import dgent
@@ -60,3 +62,30 @@ async def test_records_are_added_changed_and_forgotten(url: str) -> None:
         assert await u.count(Query(schema="note.page", tags=["topic-1"])) == before + 298
         inspected = await upkeep_of(u.backend).inspect(deep=True)
         assert [each for each in inspected if each.level == "problem"] == []
+
+
+async def test_ids_and_tags_get_shorter_and_other_tables_stay(tmp_path: Path) -> None:
+    path = unpack("format3", tmp_path) / "sqlite" / "membrane.db"
+    given, packed = ANSWERS["newest"]["topic-1"][:2], "0190d000-0000-7000-8000-00000000000d"
+    with closing(apsw.Connection(str(path))) as connection:
+        for table in ("datum", "past"):
+            connection.execute(f"UPDATE {table} SET id = ? WHERE id = ?", (packed, given[0]))
+            connection.execute(f"UPDATE {table} SET id = ? WHERE id = ?", (packed.upper(), given[1]))
+        connection.execute("CREATE TABLE own (a); CREATE VIEW lost AS SELECT * FROM dropped")
+    async with dgent.open(f"sqlite:///{path}", author="later") as u:
+        u.register(PAGE)
+        found = await u.query(Query(schema="note.page", tags=["topic-1"], limit=25), raw=True)
+        assert [each.id for each in found] == [packed, packed.upper(), *ANSWERS["newest"]["topic-1"][2:]]
+        assert (await u.get(packed, raw=True)).tags >= {"topic-1"}
+        assert [each.id for each in await u.list(packed[:8])] == [packed]
+        inspected = await upkeep_of(u.backend).inspect(deep=True)
+        assert [each for each in inspected if each.level == "problem"] == []
+    with closing(apsw.Connection(str(path))) as connection:
+        kinds: Any = connection.execute("SELECT typeof(id), count(*) FROM datum GROUP BY 1").fetchall()
+        assert dict(kinds)["blob"] == 1
+        numbered: Any = connection.execute(
+            "SELECT count(*) FROM datum WHERE typeof(tags) = 'integer'"
+        ).fetchall()
+        assert numbered[0][0] > 1_000
+        names: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+        assert {("own",), ("lost",)} <= {*names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,38 @@ async def test_a_handle_of_a_principal_is_refused(u: Universe) -> None:
 
     with pytest.raises(InputError, match="acts for eve"):
         AgentRuntime(u.acting(Principal("eve", "friend")), "scout", model=ScriptedModel([]))
+
+
+async def test_a_turn_that_is_stopped_at_once_is_ended(u: Universe) -> None:
+    async with AgentRuntime(u, "scout", model=ScriptedModel(["Yes."])) as agent:
+        batch, asked = await agent._begin("Is it?", None, "", None, "", "user_request")
+        await agent._start(batch, asked=asked).stop()
+        assert agent.running == () and len(await agent.interrupted()) == 1
+
+
+async def test_a_batch_that_another_process_took_over_is_left_to_it(u: Universe) -> None:
+    model = ScriptedModel([{"text": "slow", "delay_s": 0.2}])
+    async with AgentRuntime(u, "scout", model=model) as agent:
+        turn = asyncio.create_task(collect(agent, "Is it?"))
+        while not agent.running:
+            await asyncio.sleep(0.001)
+        messages, (id,) = Messages(u, "scout"), agent.running
+        with pytest.raises(Conflict, match="another process works on"):
+            await messages.resume(id, holder="another")
+        lease = await messages._log.universe.get(f"message.lease/{id}")
+        await messages._log.commit([messages._log.hold(id, "another", timedelta(seconds=60), lease.rev)])
+        failed = (await turn)[-1]
+        assert isinstance(failed, Failed) and failed.code == "lease_lost"
+        assert [each.role for each in await (await messages.get_batch(id)).messages()] == ["user"]
+        assert (await messages.get_batch(id)).info.state == "open"
+
+
+async def test_a_lease_that_was_renewed_meanwhile_is_kept(u: Universe) -> None:
+    messages = Messages(u, "scout")
+    batch = await messages.begin(holder="me")
+    lease = batch._lease
+    await batch.renew()
+    batch._lease = lease  # as an add sees it that began before
+    await batch.add("user", "Hello.")
+    assert (await batch.complete()).state == "complete"
+    assert await messages._log.universe.get(f"message.lease/{batch.id}") is None

@@ -45,6 +45,7 @@ PAGES = {
     "data/research.source": "Local-first software",
     "data/witness.mark/ship": "What it came from",
     "search?q=agents": "source-11",
+    "chat/scout": "Nothing was said to scout yet.",
 }
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgent import clock
 from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
+from dgent.messages.errors import LeaseLost
 from dgent.messages.history import History, read_history
 from dgent.messages.log import ATTEMPTS, Log, ended_error, lease_id
 from dgent.messages.message import (
@@ -64,6 +65,14 @@ class _State:
         return {id: tool for id, (_, _, tool) in self.calls.items() if id not in self.answered}
 
 
+class BatchLease(NamedTuple):
+    """The lease of a batch: who has it, for how long, and its version."""
+
+    holder: str
+    length: timedelta
+    rev: int
+
+
 class Batch:
     """A batch of an agent: `await messages.begin()`, or `resume` for one that was begun before.
 
@@ -74,7 +83,7 @@ class Batch:
         self._log, self.id = log, id
         self._record, self._rev, self._started_at = record, rev, started_at
         self._state: _State | None = None  # None: to be read
-        self._lease: tuple[str, timedelta] | None = None  # of who works on it
+        self._lease: BatchLease | None = None  # of who works on it
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} {self._record.type} {self._record.state}>"
@@ -90,9 +99,31 @@ class Batch:
         return self._record.trust
 
     async def renew(self) -> None:
-        """Extend the lease of who works on the batch; nothing where nobody took one."""
-        if self._lease is not None and self._record.state == "open":
-            await self._log.commit([self._log.hold(self.id, *self._lease)])
+        """Extend the lease of who works on the batch; LeaseLost when somebody else has taken it over."""
+        held = self._lease
+        if held is None or self._record.state != "open":
+            return
+        try:
+            done = await self._log.commit([self._log.hold(self.id, held.holder, held.length, held.rev)])
+        except VersionConflict:
+            await self._find_lease(held)
+            return
+        assert done is not None
+        self._lease = held._replace(rev=done.written[0].rev)
+
+    async def hold(self, holder: str, length: timedelta) -> None:
+        """Use a lease that was taken for a holder: from now on nothing is added without it."""
+        await self._find_lease(BatchLease(holder, length, 0))
+
+    async def _find_lease(self, held: BatchLease) -> None:
+        found = await self._log.universe.get(lease_id(self.id))
+        if not isinstance(found, Crystal) or found.value.holder != held.holder:
+            raise LeaseLost(f"another process works on the batch {self.id!r}", id=self.id)
+        self._lease = held._replace(rev=found.rev or 0)
+
+    def _fence(self) -> list[Op]:
+        """Return the op by which a commit fails once somebody else works on the batch."""
+        return [] if self._lease is None else [Check(lease_id(self.id), self._lease.rev)]
 
     def call_key(self, call: str) -> str:
         """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""
@@ -151,7 +182,7 @@ class Batch:
                 raise ended_error(self.id, self._record.state)
             tried = state.next
             added, trust = self._plan(checked, state)
-            ops = [*(each.op for each in added), self._keep(trust)]
+            ops = [*(each.op for each in added), self._keep(trust), *self._fence()]
             try:
                 if key is not None:
                     written = await self._log.commit_once(ops, key)
@@ -204,7 +235,7 @@ class Batch:
             if lowest == self._record.trust:
                 return lowest
             try:
-                await self._log.commit([self._keep(lowest)])
+                await self._log.commit([self._keep(lowest), *self._fence()])
             except VersionConflict as error:
                 await self._catch_up(error, 0)
                 continue
@@ -247,6 +278,9 @@ class Batch:
     async def _catch_up(self, error: VersionConflict, tried: int) -> None:
         """Read again what somebody else changed; a number that was taken and deleted is passed over."""
         await self.reload()
+        if self._lease is not None and error.details.get("id") == lease_id(self.id):
+            await self._find_lease(self._lease)  # renewed meanwhile, or lost
+            return
         if error.details.get("id") != self.id and tried:
             state = await self._load()
             state.next = max(state.next, tried + 1 if state.next <= tried else state.next)
@@ -273,7 +307,7 @@ class Batch:
             running = [each for each in self._record.started or () if each not in answered]
             made = replace(self._record, started=[*running, call])
             try:
-                await self._log.commit([self._log.put(BATCH, self.id, made, self._rev)])
+                await self._log.commit([self._log.put(BATCH, self.id, made, self._rev), *self._fence()])
             except VersionConflict as error:
                 await self._catch_up(error, 0)
                 continue
@@ -342,7 +376,7 @@ class Batch:
             )
             ops.append(self._log.put(BATCH, self.id, made, self._rev))
             if self._lease is not None:
-                ops.append(Delete(lease_id(self.id), None))
+                ops.append(Delete(lease_id(self.id), self._lease.rev))
             try:
                 await self._log.commit(ops, tx)
             except VersionConflict as error:

@@ -12,7 +12,7 @@ import msgspec
 from dgent import clock, ids
 from dgent.errors import Conflict, InputError
 from dgent.messages import erase, transfer
-from dgent.messages.batch import Batch, make_added, read_state
+from dgent.messages.batch import Batch, BatchLease, make_added, read_state
 from dgent.messages.compress import Compressed, compress, restore
 from dgent.messages.history import History, Summary, build_summary, list_summaries, read_history
 from dgent.messages.log import Log, ended_error, is_archived
@@ -42,7 +42,7 @@ from dgent.messages.strategy import Strategy
 from dgent.messages.transfer import ImportedMessages
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
-from dgent.store.backend import AsOf, Op
+from dgent.store.backend import NEW, AsOf, Op
 from dgent.universe.gate import TRUSTS
 from dgent.universe.search import check_k
 from dgent.universe.transaction import Transaction
@@ -156,7 +156,7 @@ class Messages:
         first = log.put(BATCH, id, record, 0)
         ops: list[Op] = [first, *(each.op for each in added)]
         if holder:
-            ops.append(log.hold(id, holder, BATCH_LEASE))
+            ops.append(log.hold(id, holder, BATCH_LEASE, NEW))
         committed = None
         if key is None:
             committed = await log.commit(ops, tx)
@@ -165,7 +165,7 @@ class Messages:
             return other, await other.messages()
         batch = Batch(log, id, record, 1, first.datum.created_at)
         batch._state = None if tx is not None else known
-        batch._lease = (holder, BATCH_LEASE) if holder else None
+        batch._lease = BatchLease(holder, BATCH_LEASE, 1) if holder else None
         seq = None if committed is None else committed.seq
         return batch, [each.build(seq) for each in added]
 
@@ -205,7 +205,8 @@ class Messages:
 
         await self._log.transact(work, f"resume {id}")
         batch = await self.get_batch(id)
-        batch._lease = (holder, BATCH_LEASE) if holder else None
+        if holder:
+            await batch.hold(holder, BATCH_LEASE)
         return batch
 
     async def find_held(self, ids: Sequence[str]) -> set[str]:

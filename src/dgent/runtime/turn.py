@@ -62,6 +62,7 @@ UNKNOWN = (
     "Look whether it was done before you call it again."
 )
 INTERRUPTED = "interrupted"
+MAX_NAME = 100  # characters of names and ids that a model makes up
 
 
 class AgentTurn:
@@ -89,10 +90,10 @@ class AgentTurn:
         self._text = ""
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._stopped = False
+        self._begun = self._stopped = False
         self._seen: AgentContext | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dgent-turn-{batch.id}")
-        self._task.add_done_callback(lambda _: self._wake())
+        self._task.add_done_callback(self._end)
 
     # -- the reader's side --------------------------------------------------------------------
 
@@ -109,8 +110,15 @@ class AgentTurn:
         """End the work, if it has not ended, and wait until that is durable."""
         if not self._task.done() and not self._stopped:
             self._stopped = True
+            while not self._begun:  # a task that is cancelled before it begins ends nothing
+                await asyncio.sleep(0)
             self._task.cancel()
         await asyncio.wait([self._task])
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        self._begun = True
+        self.agent.forget_turn(self)
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -125,7 +133,7 @@ class AgentTurn:
     # -- the work -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        since = asyncio.get_running_loop().time()
+        since, self._begun = asyncio.get_running_loop().time(), True
         try:
             async with (
                 asyncio.timeout(self.agent.limits.seconds),
@@ -145,8 +153,6 @@ class AgentTurn:
             self._emit(fail(self.error, agent=self.agent.agent, batch=self.id))
         else:
             self._emit(self._done(finish))
-        finally:
-            self.agent.forget_turn(self)
 
     def _done(self, finish: str) -> Done:
         return Done(text=self._text, finish=finish, usage=self.usage, agent=self.agent.agent, batch=self.id)
@@ -254,13 +260,13 @@ class AgentTurn:
         parts: list[Part] = []
         for part in reply.parts:
             if part.type == "tool_call":
-                id, number = part.call or "call", 1
+                asked = _name(part.call, "call")
+                id, number = asked, 1
                 while id in taken:
                     number += 1
-                    id = f"{part.call or 'call'}-{number}"
+                    id = f"{asked}-{number}"
                 taken.add(id)
-                name = part.name or "unnamed"
-                part = msgspec.structs.replace(part, call=id, name=name)
+                part = msgspec.structs.replace(part, call=id, name=_name(part.name, "unnamed"))
             parts.append(part)
         return msgspec.structs.replace(reply, parts=tuple(parts) or (Part("text", ""),))
 
@@ -394,6 +400,12 @@ class AgentTurn:
             await self._finish(call, _unknown(), perf_counter(), None)
         else:
             await self._run_call(part, again=True)
+
+
+def _name(given: str, otherwise: str) -> str:
+    """Return a name that a model made up, as far as it can be stored."""
+    name = given[:MAX_NAME]
+    return name if name.isprintable() and name else otherwise
 
 
 def _unknown() -> ToolAnswer:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from dgent.messages import BatchInfo as BatchInfo
@@ -79,7 +79,10 @@ class Batch:
         """The lowest trust of all that the batch received or read."""
 
     def renew(self) -> None:
-        """Extend the lease of who works on the batch; nothing where nobody took one."""
+        """Extend the lease of who works on the batch; LeaseLost when somebody else has taken it over."""
+
+    def hold(self, holder: str, length: timedelta) -> None:
+        """Use a lease that was taken for a holder: from now on nothing is added without it."""
 
     def call_key(self, call: str) -> str:
         """Return the idempotency key of a tool call: the same whoever runs it, and of no other call."""

@@ -142,6 +142,8 @@ class SQLiteReading(VectorReads):
         self._looked = False  # whether the tail in memory is that of the moment that is read
         self._is_reading = False  # whether all reads are of one moment
         self._version: int | None = None  # of that moment, once it is known
+        # Where entries stand, as `times` answers, and the version of the moment that these are of.
+        self._times: tuple[int | None, dict[Any, Sequence[int | None]]] = None, {}
         self._index_counts: dict[int, tuple[int, list[Any]]] = {}  # of text indexes, each with its version
 
     @property
@@ -506,6 +508,18 @@ class SQLiteReading(VectorReads):
 
     def times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
         # Without what waits: that is little, and they only serve to choose between indexes.
+        if self._version is None:
+            return self._read_times(scans, descending, count)
+        version, known = self._times
+        if version != self._version or len(known) >= _MOST_ANSWERS:
+            known = {}
+            self._times = self._version, known
+        asked = (*scans, descending, count)
+        if asked not in known:
+            known[asked] = self._read_times(scans, descending, count)
+        return known[asked]
+
+    def _read_times(self, scans: Sequence[IndexScan], descending: bool, count: int) -> Sequence[int | None]:
         whole = all(is_one_key(scan) for scan in scans)
         values: list[Any] = []
         for scan in scans:
