@@ -67,10 +67,12 @@ def answers(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
 
 
 class AcpAgent:
-    """Serves one editor. `more` goes to the `CodingAgent` of each session."""
+    """Serves one editor. `options` is called for each session, and returns what its `AgentRuntime` takes."""
 
-    def __init__(self, universe: Universe, agent: str, *, mode: str = "ask", **more: Any) -> None:
-        self.agent, self._universe, self._mode, self._more = agent, universe, check_mode(mode), more
+    def __init__(
+        self, universe: Universe, agent: str, *, options: Callable[[], dict[str, Any]], mode: str = "ask"
+    ) -> None:
+        self.agent, self._universe, self._mode, self._options = agent, universe, check_mode(mode), options
         self._can = schema.ClientCapabilities()
         self._client: Any = None
         self._sessions: dict[str, EditorSession] = {}
@@ -236,7 +238,7 @@ class AcpAgent:
             self._client,
             self._can,
             mode=record.mode if record.mode in MODES else "ask",
-            **self._more,
+            **self._options(),
         )
         self._sessions[id] = session
         session.title = record.title

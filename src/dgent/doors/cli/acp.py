@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,20 @@ def model_options() -> list[click.Option]:
     ]
 
 
-def read_agent(settings: Settings, name: str, model: str | None) -> dict[str, Any]:
-    """Return the model of an agent and what else its runtime takes, from the command line and settings."""
-    from dgent.config.agent import find_agent
-    from dgent.runtime.opener import read_options
+def agent_options(
+    settings: Settings, name: str, model: str | None, steps: int
+) -> Callable[[], dict[str, Any]]:
+    """Return a function that opens what the runtime of an agent takes, from command line and settings.
 
-    return read_options(name, find_agent(settings, name), model)
+    Each runtime closes its model, so two must not share one.
+    """
+    from dgent.config.agent import find_agent
+    from dgent.runtime.limits import Limits
+    from dgent.runtime.opener import read_budget, read_options
+
+    found = find_agent(settings, name)
+    limits = Limits(steps=steps, budget=read_budget(found))
+    return lambda: {**read_options(name, found, model), "limits": limits}
 
 
 @click.command("acp", params=[*model_options(), *door_options(hidden=True)])
@@ -60,18 +69,19 @@ def acp_(ctx: click.Context, model: str | None, mode: str, max_steps: int) -> No
             f"the Agent Client Protocol is not installed ({error.name})", hint="pip install 'dgent[acp]'"
         ) from None
     name = chosen.agent or AGENT
-    asyncio.run(_serve(settings, chosen, name, mode, max_steps, read_agent(settings, name, model)))
+    options = agent_options(settings, name, model, max_steps)
+    options()  # what is wrong is said before an editor waits for an answer
+    asyncio.run(_serve(settings, chosen, name, mode, options))
 
 
 async def _serve(
-    settings: Settings, chosen: DoorOptions, name: str, mode: str, max_steps: int, more: dict[str, Any]
+    settings: Settings, chosen: DoorOptions, name: str, mode: str, options: Callable[[], dict[str, Any]]
 ) -> None:
     from dgent.doors.acp.serve import serve_editor
     from dgent.doors.cli.session import Store
-    from dgent.runtime.limits import Limits
 
     partner = DoorOptions()
     partner.__dict__.update(chosen.__dict__, agent=None)  # whoever uses the editor opens the store
     async with AsyncExitStack() as stack:
         universe = await Store(stack, settings, partner, makes=True).open_running()
-        await serve_editor(universe, name, mode=mode, limits=Limits(steps=max_steps), **more)
+        await serve_editor(universe, name, mode=mode, options=options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dgent.doors.cli.acp import AGENT, model_options, read_agent
+from dgent.doors.cli.acp import AGENT, agent_options, model_options
 from dgent.doors.cli.options import DoorOptions, door_options, options_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def code_(
     settings = load_settings(chosen)
     name = chosen.agent or AGENT
     more = {"mode": "auto" if chosen.yes else mode, "attempts": attempts}
-    more |= {"steps": max_steps, **read_agent(settings, name, model)}
+    more |= agent_options(settings, name, model, max_steps)()
     return asyncio.run(_work(settings, chosen, name, task, root, more))
 
 
@@ -62,15 +62,13 @@ async def _work(
     from dgent.doors.cli.session import Store
     from dgent.runtime.code.task import CodingAgent
     from dgent.runtime.event import Failed
-    from dgent.runtime.limits import Limits
 
     partner = DoorOptions()
     partner.__dict__.update(chosen.__dict__, agent=None)
-    limits = Limits(steps=more.pop("steps"))
     ask = _ask if sys.stdin is not None and sys.stdin.isatty() else None
     async with AsyncExitStack() as stack:
         universe = await Store(stack, settings, partner, makes=True).open_running()
-        coder = CodingAgent(universe, name, root, ask=ask, limits=limits, **more)
+        coder = CodingAgent(universe, name, root, ask=ask, **more)
         stack.push_async_callback(coder.close)
         last: Event | None = None
         async with aclosing(coder.work(task, origin="terminal")) as events:
