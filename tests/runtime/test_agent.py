@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dgent
+from dgent.blocks import Library
 from dgent.errors import BudgetSpent, Closed, Conflict, InputError, ModelRefused
 from dgent.messages import Messages
 from dgent.runtime import AgentRuntime, Budget, EventHub, Limits, ScriptedModel, function_tool
@@ -52,6 +53,20 @@ async def test_a_turn_streams_and_is_stored(u: Universe) -> None:
     assert (batch.state, batch.trust, batch.origin) == ("complete", "partner", "terminal")
     assert model.calls[0].system[0].text == "You are scout."
     assert model.calls[0].last_text() == "Where is the lighthouse?"
+
+
+async def test_an_agent_at_work_is_on_the_roster_unless_it_is_archived(u: Universe) -> None:
+    roster = Library(u, "scout").agents
+    async with AgentRuntime(u, "scout", model=ScriptedModel(["Hello.", "Again."])) as agent:
+        await agent.run("Hi")
+        await agent.run("Hi again")
+        assert [each.name for each in await roster.list()] == ["scout"]
+        assert len(await u.history("block.agent/scout")) == 1
+    await roster.describe("scout", status="archived")
+    async with AgentRuntime(u, "scout", model=ScriptedModel(["Never said."])) as agent:
+        with pytest.raises(Conflict, match="archived"):
+            await agent.run("Hi")
+    assert len(await Messages(u, "scout").list_batches()) == 2
 
 
 async def test_the_own_tools_keep_its_memory(u: Universe) -> None:

@@ -126,6 +126,7 @@ class AgentRuntime:
         self._strategy = None if compress is None else read_strategy(compress)
         self._compressing: asyncio.Task[None] | None = None
         self._closed = False
+        self._enrolled = False
         self._process = f"{name_process()} {ids.new_id()}".strip()
 
     async def __aenter__(self) -> AgentRuntime:
@@ -241,6 +242,7 @@ class AgentRuntime:
     ) -> tuple[Batch, Entry | None]:
         """Store a message; return its batch and the message, or the batch that its key began before."""
         self._check()
+        await self._enrol()
         who = caller or Principal(self.partner, "partner")
         entry = Entry("user", message, who.trust, origin, who.name)
         batch = await self.messages.begin(
@@ -250,6 +252,12 @@ class AgentRuntime:
         if key is not None and batch.info.state != "complete":
             batch = await self.messages.resume(batch.id, holder=self._process)
         return batch, entry if key is None else None
+
+    async def _enrol(self) -> None:
+        """Put the agent on the roster before its first turn, so that doors list it."""
+        if not self._enrolled:
+            await Library(self.universe, self.agent).agents.enrol(self.agent)
+            self._enrolled = True
 
     def _refuse_running(self, id: str) -> None:
         if id in self._turns:
@@ -299,6 +307,7 @@ class AgentRuntime:
             return None
         try:
             async with delivery.keep():
+                await self._enrol()
                 batch = await delivery.begin()
                 if batch.info.state == "complete":
                     await delivery.done()

@@ -436,6 +436,9 @@ class Roster:
     def create(self, name: str, *, description: str = "", status: str = "active") -> Agent:
         """Add an agent to the roster; raises NameTaken when the name is in use."""
 
+    def enrol(self, name: str) -> None:
+        """Add an agent to the roster unless it is there; raises Conflict when it is archived."""
+
     def get(self, name: str) -> Agent:
         """Return an agent by name; AgentNotFound suggests similar names."""
 

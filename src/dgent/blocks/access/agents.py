@@ -82,6 +82,15 @@ class Roster:
         except VersionConflict:
             raise errors.NameTaken(f"an agent {name!r} already exists", name=name) from None
 
+    async def enrol(self, name: str) -> None:
+        """Add an agent to the roster unless it is there; raises Conflict when it is archived."""
+        await self._permissions.require_trust("manage", name)
+
+        async def work(tx: Transaction) -> None:
+            await enrol(tx, name)
+
+        await self._universe.transact(work, note=f"enrol {name}")
+
     async def get(self, name: str) -> Agent:
         """Return an agent by name; AgentNotFound suggests similar names."""
         return _agent(await find_agent(self._universe, name))
