@@ -26,12 +26,18 @@ async def copy_contents(
     A content that the source no longer has is passed over: an old version of a record may refer to it.
     """
     ops: list[Op] = []
+    hashes = _find_hashes(records)
+    here, there = open_blobs(source).contents, open_blobs(target).contents
+    sizes = [(each, await here.size(each)) for each in hashes]
+    wanted = [Content(sha256, size) for sha256, size in sizes if size is not None]
+    if not wanted:
+        yield ops
+        return
     async with AsyncExitStack() as held:
-        for sha256 in _find_hashes(records):
-            here, there = open_blobs(source).contents, open_blobs(target).contents
-            size = await here.size(sha256)
-            if size is not None and await there.size(sha256) != size:
-                ops += await _copy(here, there, Content(sha256, size), held)
+        # What is there already may be unused by now, so that a collection would remove it before the commit.
+        kept = await held.enter_async_context(there.hold(wanted))
+        for each in wanted:
+            ops += kept[each.sha256] if each.sha256 in kept else await _copy(here, there, each, held)
         yield ops
 
 

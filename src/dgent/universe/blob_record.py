@@ -87,6 +87,17 @@ class RecordContents:
         async with AsyncExitStack() as held:
             yield RecordUpload(self, held)
 
+    @asynccontextmanager
+    async def hold(self, contents: Sequence[Content]) -> AsyncIterator[dict[str, Sequence[Op]]]:
+        """Keep contents that are stored here: a record is put again with its key, a file is not removed."""
+        found: dict[str, Sequence[Op]] = {}
+        records = await self._universe.get_many([content_id(each.sha256) for each in contents], raw=True)
+        for each, record in zip(contents, records, strict=True):
+            if record is not None and len(record.content) == each.size:
+                found[each.sha256] = _put_ops(each.sha256, record.content)
+        async with self.inner.hold([each for each in contents if each.sha256 not in found]) as files:
+            yield {**files, **found}
+
     async def _find(self, sha256: str) -> Datum | None:
         found: Datum | None = await self._universe.get(content_id(sha256), raw=True)
         return found
@@ -219,8 +230,13 @@ class RecordUpload:
         content = Content(hashlib.sha256(data).hexdigest(), len(data))
         if await self._contents.inner.size(content.sha256) is not None:
             return await (await self._begin()).publish()  # each content is kept once
-        self.ops = (_put_content(content.sha256, data), Delete(orphan_id(content.sha256)))
+        self.ops = _put_ops(content.sha256, data)
         return content, False
+
+
+def _put_ops(sha256: str, data: bytes) -> tuple[Op, Op]:
+    """Return the ops that store a content, and end the note that it is unused."""
+    return _put_content(sha256, data), Delete(orphan_id(sha256))
 
 
 def _put_content(sha256: str, data: bytes) -> Put:

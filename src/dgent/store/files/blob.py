@@ -19,7 +19,7 @@ import stat
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -64,6 +64,24 @@ class FileContents:
                 made.release()  # closes the file, which takes no time
             else:
                 await in_thread(lambda _: made.release())
+
+    @asynccontextmanager
+    async def hold(self, contents: Sequence[Content]) -> AsyncIterator[dict[str, Sequence[Op]]]:
+        """Keep contents that are stored here from being removed until the context ends."""
+        with ExitStack() as held:
+            found: dict[str, Sequence[Op]] = {}
+            for each in contents:
+                path = self.path_of(each.sha256)
+                with files.disk_errors(path):
+                    handle = _lock(path, shared=True)
+                if handle is None:
+                    continue
+                if os.fstat(handle).st_size == each.size:
+                    held.callback(os.close, handle)
+                    found[each.sha256] = ()
+                else:
+                    os.close(handle)  # damaged: whoever replaces it needs the lock
+            yield found
 
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""

@@ -31,6 +31,16 @@ class MemoryContents:
         finally:
             self.held -= Counter(made.held)
 
+    @asynccontextmanager
+    async def hold(self, contents: Sequence[Content]) -> AsyncIterator[dict[str, Sequence[Op]]]:
+        """Keep contents that are stored here from being removed until the context ends."""
+        found = [each.sha256 for each in contents if await self.size(each.sha256) == each.size]
+        self.held.update(found)
+        try:
+            yield dict.fromkeys(found, ())
+        finally:
+            self.held -= Counter(found)
+
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
         found = self.contents.get(sha256)

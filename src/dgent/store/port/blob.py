@@ -20,6 +20,7 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -115,6 +116,14 @@ class BlobContents(Protocol):
 
     def upload(self) -> AbstractAsyncContextManager[Upload]:
         """Begin an upload; what was not published when it ends is removed."""
+        ...
+
+    def hold(self, contents: Sequence[Content]) -> AbstractAsyncContextManager[Mapping[str, Sequence[Any]]]:
+        """Keep contents that are stored here from being removed until the context ends.
+
+        Yields, by hash, the ops that must be part of the commit that refers to a content; contents that are
+        missing, have another size or are just being removed are left out.
+        """
         ...
 
     def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:

@@ -100,6 +100,16 @@ class PostgresContents:
         finally:
             await made.release()
 
+    @asynccontextmanager
+    async def hold(self, contents: Sequence[Content]) -> AsyncIterator[dict[str, Sequence[Op]]]:
+        """Keep contents that are stored here from being removed until the context ends."""
+        holder = PostgresUpload(self)
+        try:
+            sizes = await holder.lock([each.sha256 for each in contents])
+            yield {each.sha256: () for each in contents if sizes.get(each.sha256) == each.size}
+        finally:
+            await holder.release()
+
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
         pool = await self.pool()
@@ -256,19 +266,22 @@ class PostgresUpload:
         return True
 
     async def _hold(self, sha256: str) -> None:
-        """Lock the row of the content in a transaction that stays open."""
+        if sha256 not in await self.lock([sha256]):
+            raise Busy(f"a collection removed the content {sha256} before its key was stored")
+
+    async def lock(self, hashes: Sequence[str]) -> dict[str, int]:
+        """Lock the rows of contents in a transaction that stays open until `release`; return their sizes."""
         pool = await self._contents.pool()
         try:
             connection = await pool.take()
             transaction = connection.transaction()
             self._held = pool, connection, transaction
             await transaction.start()
-            sql = f"SELECT 1 FROM {self._u}.blob_content WHERE sha256 = $1 FOR KEY SHARE"
-            found = await connection.fetchval(sql, bytes.fromhex(sha256))
+            sql = f"SELECT sha256, size FROM {self._u}.blob_content WHERE sha256 = ANY($1) FOR KEY SHARE"
+            found = await connection.fetch(sql, [bytes.fromhex(each) for each in hashes])
         except errors.FAILURES as error:
             raise errors.translate(error, self._contents.place) from None
-        if found is None:
-            raise Busy(f"a collection removed the content {sha256} before its key was stored")
+        return {row["sha256"].hex(): row["size"] for row in found}
 
     async def _is_whole(self, content: Content) -> bool:
         found, size = hashlib.sha256(), 0
