@@ -105,6 +105,7 @@ OF_ONES_OWN: dict[str, Call] = {
 OF_THE_ROSTER: dict[str, Call] = {
     "create": lambda roster: roster.create("new"),
     "describe": lambda roster: roster.describe("scout", status="archived"),
+    "enrol": lambda roster: roster.enrol("new"),
 }
 OF_GROUPS: dict[str, Call] = {
     "create": lambda groups: groups.create("new"),

@@ -242,12 +242,14 @@ def test_without_a_terminal_consent_is_refused_or_given_by_yes(talk: Talker, yes
 
 def test_failures_of_scripts(talk: Talker) -> None:
     failed = talk.write_script({"error": "model_refused"})
+    done = talk.run("chat", "-m", "x")
+    assert done.returncode == 3 and "no model is set for assistant" in done.stderr
     done = talk.run("chat", "--agent", "scout", "--model", failed, "-m", "x")
     assert (done.returncode, done.stdout) == (1, "")
     assert "error:" in done.stderr
     assert talk.run("chat", "--model", failed, stdin="  ").returncode == 2
     done = talk.run("chat", "-m", "x")
-    assert done.returncode == 3 and "no model is set for assistant" in done.stderr
+    assert done.returncode == 3 and "no model is set for scout" in done.stderr  # the only one there is
     done = talk.run("chat", "--model", "anthropic:claude-sonnet-5-5", "-m", "x")
     assert done.returncode == 3 and "ANTHROPIC_API_KEY" in done.stderr
     done = talk.run("chat", "--model", "nonsense", "-m", "x")
