@@ -81,6 +81,19 @@ class Talk:
             pass
         return self.process.wait(PATIENCE_S)
 
+    def leave(self, key: str) -> int:
+        """Press a key until the chat ends; return the exit code.
+
+        Python notices a signal that comes between the prompt and its wait for input only with the next key.
+        """
+        end = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < end:
+            self.type(key)
+            pause = time.monotonic() + 3.0
+            while time.monotonic() < pause and self._read(0.2) and self.process.poll() is None:
+                pass
+        return self.end()
+
     def kill(self) -> None:
         """End it as a power cut does."""
         self.process.kill()

@@ -42,13 +42,14 @@ def test_a_conversation(talk: Talker) -> None:
     at = chat.mark()
     chat.say("/nonsense")
     chat.wait("there is no command /nonsense", at)
+    chat.wait("scout> ", at)
     chat.say("bye \\")
+    chat.wait("… ", at)
     at = chat.mark()
     chat.say("now")
     chat.wait("Bye.", at)
     chat.wait("scout> ", at)
-    chat.type("\x04")
-    assert chat.end() == 0
+    assert chat.leave("\x04") == 0
     said = json.loads(talk.run("--agent", "scout", "message", "list", "--json").stdout)["data"]["items"]
     assert [each["text"] for each in said if each["role"] == "user"] == [
         *("bye \nnow", "The lighthouse is at the north end.")
@@ -85,8 +86,7 @@ def test_ctrl_c_twice_leaves_and_the_next_chat_offers_to_resume(talk: Talker) ->
     chat.type("\x03")
     chat.wait("interrupted", at)
     chat.wait("scout> ", at)
-    chat.type("\x03")
-    assert chat.end() == 0
+    assert chat.leave("\x03") == 0
     chat = talk("--model", talk.write_script("Here it goes on.", name="second.jsonl"))
     shown = chat.wait("/resume goes on with it")
     assert "a turn was interrupted" in shown and "count for me" in shown
