@@ -81,17 +81,21 @@ class Talk:
             pass
         return self.process.wait(PATIENCE_S)
 
-    def leave(self, key: str) -> int:
-        """Press a key until the chat ends; return the exit code.
+    def press(self, key: str, text: str, after: int = 0) -> None:
+        """Press a key until a text is shown behind a place, or the chat ends.
 
         Python notices a signal that comes between the prompt and its wait for input only with the next key.
         """
         end = time.monotonic() + PATIENCE_S
-        while self.process.poll() is None and time.monotonic() < end:
+        while self.process.poll() is None and text not in self.shown[after:] and time.monotonic() < end:
             self.type(key)
             pause = time.monotonic() + 3.0
-            while time.monotonic() < pause and self._read(0.2) and self.process.poll() is None:
+            while time.monotonic() < pause and text not in self.shown[after:] and self._read(0.2):
                 pass
+
+    def leave(self, key: str) -> int:
+        """Press a key until the chat ends; return the exit code."""
+        self.press(key, "\0 is never shown")
         return self.end()
 
     def kill(self) -> None:

@@ -72,10 +72,8 @@ def test_ctrl_c_interrupts_and_resume_goes_on(talk: Talker) -> None:
     chat.say("/resume")
     chat.wait("And so on.", at)
     chat.wait("scout> ", at)
-    chat.type("\x03")
-    chat.wait("leaves")
-    chat.type("\x03")
-    assert chat.end() == 0
+    chat.press("\x03", "leaves", at)
+    assert chat.leave("\x03") == 0
 
 
 def test_ctrl_c_twice_leaves_and_the_next_chat_offers_to_resume(talk: Talker) -> None:
@@ -177,7 +175,7 @@ def test_an_interrupt_while_consent_is_asked(talk: Talker) -> None:
     chat.say("go on")
     chat.wait("allow it?")
     at = chat.mark()
-    chat.type("\x03")
+    chat.press("\x03", "scout> ", at)
     chat.wait("scout> ", at)
     assert stored(talk) == []
 
