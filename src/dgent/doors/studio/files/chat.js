@@ -66,8 +66,14 @@ function tool(name, given, result) {
 
 // -- what is being said -------------------------------------------------------------------------------
 
+const drafts = new Map();  // by agent: what is typed survives the page being drawn again after an answer
+
 function composer(name, talk, consents, { leave, refresh }) {
-  const words = h("textarea", { id: "message", rows: 2, placeholder: `Write to ${name}`, "aria-label": `Write to ${name}`, onkeydown: (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); } } });
+  const words = h("textarea", { id: "message", rows: 2, placeholder: `Write to ${name}`, "aria-label": `Write to ${name}`, oninput: () => drafts.set(name, words.value), onkeydown: (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); } } });
+  if (drafts.get(name)) {
+    words.value = drafts.get(name);
+    requestAnimationFrame(() => words.focus());
+  }
   const send = h("button", { class: "primary" }, "Send");
   const stop = button("Stop", () => interrupt().catch(complain), "", { hidden: true });
   let turn = null, watching = null;
@@ -115,6 +121,7 @@ function composer(name, talk, consents, { leave, refresh }) {
     const text = words.value.trim();
     if (!text || talk.dataset.busy) return;
     words.value = "";
+    drafts.delete(name);
     talk.dataset.busy = "1";
     send.disabled = true;
     stop.hidden = false;
