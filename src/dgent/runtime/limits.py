@@ -9,7 +9,7 @@ from dgent.runtime.model.budget import Budget
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one turn may take; None is no limit.
+    """Limits of one turn; None means no limit.
 
     `steps` are calls of the model, `seconds` the time of the whole turn, `budget` is for the model alone.
     `consent_s` is how long an answer of the partner is waited for: by default five minutes where there is a

@@ -76,7 +76,7 @@ LEAST: dict[str, str] = {
 
 
 class CallInfo(NamedTuple):
-    """What a loop must know of a call before it makes it.
+    """The facts about a call that a loop needs before it makes it.
 
     `trust` is that of its result; None where the result is the agent's own. A `keyed` call writes to the
     store alone, under its idempotency key, so that the store knows whether it was made.
