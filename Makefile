@@ -33,18 +33,18 @@ demo: $(VENV)/.installed  ## run the example
 
 # Not -q: that would hide the seed of the random order.
 test: $(VENV)/.installed  ## every test, in parallel and in random order
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --forks $(WORKERS) $(ARGS)
 
 # Long looks, and the suite as it must also pass: without asserts, strict, watched by asyncio, private, in ASCII.
 # By the environment, not by options: the workers, and the programs that tests start, do not get those.
 SOAK ?= 10
 soak: $(VENV)/.installed  ## every test for longer, then once in each unusual setting; takes hours
-	DGENT_SOAK=$(SOAK) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=7200 $(ARGS)
-	PYTHONOPTIMIZE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -W "ignore:assertions not in test modules" $(ARGS)
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
-	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=1200 $(ARGS)
-	umask 077; $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
-	LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	DGENT_SOAK=$(SOAK) $(BIN)/python -m pytest --forks $(WORKERS) -o timeout=7200 $(ARGS)
+	PYTHONOPTIMIZE=1 $(BIN)/python -m pytest --forks $(WORKERS) -W "ignore:assertions not in test modules" $(ARGS)
+	PYTHONWARNINGS=error $(BIN)/python -m pytest --forks $(WORKERS) $(ARGS)
+	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest --forks $(WORKERS) -o timeout=1200 $(ARGS)
+	umask 077; $(BIN)/python -m pytest --forks $(WORKERS) $(ARGS)
+	LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $(BIN)/python -m pytest --forks $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.installed  ## ruff: rules and format
 	$(BIN)/ruff check --quiet .
@@ -57,10 +57,11 @@ layers: $(VENV)/.installed  ## who may import whom
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed  ## every snippet in the docs runs
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/docs
+	$(BIN)/python -m pytest -q --forks $(WORKERS) tests/docs
 
-conformance: $(VENV)/.installed  ## the public suite of the Model Context Protocol; brings it with npm
+conformance: $(VENV)/.installed  ## the public suite of MCP and the schema of ACP; brings both with npm
 	$(BIN)/python -m tests.mcp.conformance
+	$(BIN)/python -m tests.acp.conformance
 
 fuzz: $(VENV)/.installed  ## schemathesis on the server; brings it with pip
 	$(BIN)/python -m tests.http.fuzz $(ARGS)

@@ -1,8 +1,9 @@
-"""A `dgent` for tests that call it hundreds of times: forked from a process that has loaded it.
+"""Programs for tests that start hundreds of them: forked from a process that has loaded everything.
 
-Loading takes most of the time of a command. `make_command` writes a script that hands its words, streams,
-folder and environment to that process, one for each test process, and ends as the forked command did. The
-real command is started in tests/cli and tests/package, and by git in tests/jsonl/test_git.py.
+Loading takes most of the time of a short program. `make_command` writes a script that stands for `dgent`,
+and `python()` is one for `python -c` and `python -m`. Both hand their words, streams, folder and environment
+to a process that forks, pass on the signals they get, and end as the forked program did. Real programs
+are started in tests/cli and tests/package, and wherever it matters what is loaded, or which process it is.
 """
 
 from __future__ import annotations
@@ -10,43 +11,93 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import logging
 import marshal
 import os
+import random
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
+import types
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+ENV = "DGENT_TEST_FORKER"
 CLIENT = """#!{python} -IS
-import _socket, marshal, os, sys
+import _signal, _socket, marshal, os, sys
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 server.connect({path!r})
-order = marshal.dumps((sys.argv[1:], os.getcwd(), dict(os.environ)))
+order = marshal.dumps(({program!r}, sys.argv[1:], os.getcwd(), dict(os.environ)))
 streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in (0, 1, 2))
 size = len(order).to_bytes(4, "big")
 server.sendmsg([size], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(order)
-os._exit(int.from_bytes(server.recv(1) or b"F", "big"))
+pid = int.from_bytes(server.recv(4), "big")
+for signal in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGWINCH):
+    _signal.signal(signal, lambda number, _: os.kill(pid, number))
+code = int.from_bytes(server.recv(2) or b"\\0F", "big", signed=True)
+if code < 0:
+    if code != -9:
+        _signal.signal(-code, _signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
 """
 
 
-def make_command(script: Path) -> None:
-    """Write the script."""
-    script.write_text(CLIENT.format(python=sys.executable, path=_server()), encoding="utf-8")
+class Order(NamedTuple):
+    """A program to fork: `dgent` or `python`, its words, where it runs, and its variables."""
+
+    program: str
+    words: list[str]
+    folder: str
+    environment: dict[str, str]
+
+
+def make_command(script: Path, program: str = "dgent") -> None:
+    """Write a script that stands for a program."""
+    path = os.environ.get(ENV) or _server()
+    script.write_text(CLIENT.format(python=sys.executable, path=path, program=program), encoding="utf-8")
     script.chmod(0o755)
 
 
 @cache
+def python() -> str:
+    """The path of a program that runs `-c` and `-m` as Python does."""
+    return _script("python")
+
+
+@cache
+def dgent() -> str:
+    """The path of a program that is the command line."""
+    return _script("dgent")
+
+
+def _script(program: str) -> str:
+    path = Path(_scripts().name) / program
+    make_command(path, program)
+    return str(path)
+
+
+@cache
+def _scripts() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="dgent-forked-")
+    atexit.register(folder.cleanup)
+    return folder
+
+
+@cache
 def _server() -> str:
-    """Start the process that forks commands; return the path of its socket."""
+    """Start the process that forks programs, where the tests have none; return the path of its socket."""
     folder = tempfile.TemporaryDirectory(prefix="dgent-command-")
     path = os.path.join(folder.name, "socket")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -72,6 +123,36 @@ def _server() -> str:
 # -- the other side: the process that forks ---------------------------------------------------
 
 
+def fork_server() -> None:
+    """Fork a server from this process, which has loaded the tests; it ends with this process."""
+    folder = tempfile.mkdtemp(prefix="dgent-command-")
+    path = os.path.join(folder, "socket")
+    over, held = os.pipe()
+    listening = _listen(path)
+    if not os.fork():
+        os.close(held)
+        for stream, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+            os.dup2(os.open(os.devnull, mode), stream)
+        with suppress(BaseException):
+            _forget_pytest()
+            _serve(listening, over)
+        os.unlink(path)
+        os.rmdir(folder)
+        os._exit(0)
+    os.close(over)
+    listening.close()
+    os.environ[ENV] = path
+
+
+def _forget_pytest() -> None:
+    """Take back what pytest did to this process, for the programs' sake."""
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    logging.root.handlers.clear()
+    sys.breakpointhook = sys.__breakpointhook__
+    gc.enable()
+
+
 def _load() -> None:
     """Import whatever a command may need, and open nothing."""
     from dgent.verbs.index import MODULES
@@ -83,73 +164,123 @@ def _load() -> None:
         importlib.import_module(module)
 
 
-def _receive(connection: socket.socket) -> tuple[tuple[list[str], str, dict[str, str]], list[int]]:
+def _receive(connection: socket.socket) -> tuple[Order, list[int]]:
     size, streams, *_ = socket.recv_fds(connection, 4, 3)
     raw = b""
     while len(raw) < int.from_bytes(size, "big"):
         raw += connection.recv(1 << 20)
     order: Any = marshal.loads(raw)
-    return order, list(streams)
+    return Order(*order), list(streams)
 
 
-def _run(order: tuple[list[str], str, dict[str, str]], streams: list[int]) -> None:
-    """Be the command."""
-    from dgent.doors.cli.main import main
-
-    words, folder, environment = order
+def _run(order: Order, streams: list[int]) -> None:
+    """Be the program."""
     for place, (stream, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(stream, place)
         os.close(stream)
         # Anew: whether it is a file, a pipe or a terminal decides how it is written.
-        setattr(sys, name, open(place, "w" if place else "r", closefd=False))  # noqa: SIM115
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        text = open(place, "w" if place else "r", closefd=False)  # noqa: SIM115
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
     signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    sys.argv = ["dgent", *words]
+    os.environ.update(order.environment)
+    os.chdir(order.folder)
+    random.seed()
     code = 1
     try:
-        main()
+        _be(order.program, order.words)
+        code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        if order.program == "python":
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
+
+
+def _be(program: str, words: list[str]) -> None:
+    """Run the command line, a text of Python, or a module."""
+    if program == "dgent":
+        from dgent.doors.cli.main import main
+
+        sys.argv = ["dgent", *words]
+        main()
+        return
+    kind, what, *rest = words
+    sys.argv = [kind, *rest]
+    sys.path.insert(0, os.getcwd())
+    if kind == "-c":
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        exec(compile(what, "<string>", "exec"), module.__dict__)
+    else:
+        assert kind == "-m", "a forked Python runs -c and -m"
+        sys.modules.pop(what, None)
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+
+
+def _listen(path: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen(64)
+    return listening
 
 
 def _main(path: str) -> None:
     _load()
+    listening = _listen(path)
+    os.write(1, b"ready\n")
+    _serve(listening, 0)
+
+
+def _serve(listening: socket.socket, over: int) -> None:
+    """Fork a program for each order, until there is something to read at `over`, or its end."""
     gc.freeze()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(path)
-    listening.listen(64)
     running: dict[int, socket.socket] = {}
-    os.write(1, b"ready\n")
     while True:
-        ready, _, _ = select.select([0, woken, listening, *running.values()], [], [])
-        if 0 in ready:
-            return  # the tests are over
+        ready, _, _ = select.select([over, woken, listening, *running.values()], [], [])
+        if over in ready:  # the tests have ended
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            return
         if woken in ready:
             os.read(woken, 4096)
         _reap(running)
         for pid, connection in running.items():
-            if connection in ready:  # whoever called it is gone
-                os.kill(pid, signal.SIGTERM)
+            if connection in ready:  # whoever called it was killed
+                os.kill(pid, signal.SIGKILL)
         if listening in ready:
             connection, _ = listening.accept()
             order, streams = _receive(connection)
-            pid = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # threads of numpy's are idle
+                pid = os.fork()
             if not pid:
+                for each in (listening, connection, *running.values()):
+                    each.close()
                 _run(order, streams)
             running[pid] = connection
+            with suppress(OSError):
+                connection.sendall(pid.to_bytes(4, "big"))
             for stream in streams:
                 os.close(stream)
 
@@ -160,8 +291,8 @@ def _reap(running: dict[int, socket.socket]) -> None:
         if not pid:
             return
         code = os.waitstatus_to_exitcode(status)
-        with running.pop(pid) as connection, suppress(BrokenPipeError):  # whoever called it is gone
-            connection.sendall(bytes([code if code >= 0 else 128 - code]))
+        with running.pop(pid) as connection, suppress(OSError):  # whoever called it is gone
+            connection.sendall(code.to_bytes(2, "big", signed=True))
 
 
 if __name__ == "__main__":

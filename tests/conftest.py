@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
-from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import engine
 
 from dgent.store.sqlite import kernel
+from tests.parallel import pytest_addoption, pytest_runtestloop
 from tests.postgres.server import NoServer
 from tests.scratch import memory, store_path, tmp_path
 from tests.soak import examples
 
-__all__ = ["memory", "store_path", "tmp_path"]
+__all__ = ["memory", "pytest_addoption", "pytest_runtestloop", "store_path", "tmp_path"]
 MOVE_AT = kernel.MOVE_AT
 
 # Before anything imports it: the contract's asserts are to say what they saw.
@@ -39,18 +38,6 @@ engine.MAX_SHRINKING_SECONDS = 60
 
 # Collecting makes thousands of tests and drops nothing: a search for garbage would find none.
 gc.disable()
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Share the compiling of test files: each worker of a whole run imports another part of them first."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.args != session.config.getini("testpaths"):
-        return
-    files = sorted(path.relative_to(session.path) for path in session.path.glob("tests/**/test_*.py"))
-    begin = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-    for file in files[begin:]:
-        with suppress(Exception):  # the collection says what is wrong
-            importlib.import_module(".".join(file.with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

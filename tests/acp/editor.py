@@ -14,6 +14,7 @@ from acp import schema
 from acp.client.connection import ClientSideConnection
 from pydantic import TypeAdapter
 
+from tests.acp import conformance
 from tests.mcp import host
 
 RESULTS = {
@@ -24,6 +25,7 @@ RESULTS = {
     "session/list": schema.ListSessionsResponse,
     "session/prompt": schema.PromptResponse,
     "session/close": schema.CloseSessionResponse,
+    "session/delete": schema.DeleteSessionResponse,
     "session/set_mode": schema.SetSessionModeResponse,
 }
 REQUESTS = {
@@ -40,7 +42,7 @@ REQUESTS = {
 
 
 class Checker:
-    """Validates every message that the agent sends against the models of the published schema."""
+    """Validates each message of the agent by the SDK's models, and by the JSON schema if it is here."""
 
     def __init__(self) -> None:
         self.asked: dict[Any, str] = {}
@@ -58,10 +60,13 @@ class Checker:
             assert message["jsonrpc"] == "2.0"
             if "method" in message:
                 self._check(REQUESTS[message["method"]], message["params"])
+                conformance.check(message["method"], message["params"])
             elif "result" in message:
                 self._check(RESULTS[self.asked[message["id"]]], message["result"])
+                conformance.check(self.asked[message["id"]], message["result"], answer=True)
             else:
                 TypeAdapter(schema.Error).validate_python(message["error"])
+                conformance.check("", message["error"], error=True)
         except Exception as error:
             self.problems.append(f"{error}: {json.dumps(message)[:500]}")
 
@@ -165,6 +170,10 @@ class Started(Editor):
 
     async def prompt(self, session: str, text: str) -> Any:
         return await self.agent.prompt(session_id=session, prompt=[acp.text_block(text)])
+
+    async def delete(self, session: str) -> None:
+        """Delete a session: the SDK's client has no method for it yet."""
+        await self.agent._conn.send_request("session/delete", {"sessionId": session})
 
 
 def write_script(path: Path, steps: Sequence[Any]) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 import tracemalloc
 from datetime import timedelta
@@ -18,6 +17,7 @@ from dgent.errors import StorageFull
 from dgent.model.datum import Datum
 from dgent.store.backend import Put
 from dgent.universe.blob import KEY, BlobStore, key_id, open_blobs
+from tests.command import python
 from tests.contract.columns import SETTINGS
 from tests.fault.test_full_disk import Disk, disk
 from tests.soak import times
@@ -65,7 +65,7 @@ async def test_kills_and_collections_leave_no_key_without_its_content(tmp_path: 
     async with dgent.open(url) as u:
         for turn in range(times(1)):
             roles = ("one", "two", "collect")
-            commands = [[sys.executable, "-c", _WORK, url, role, str(turn)] for role in roles]
+            commands = [[python(), "-c", _WORK, url, role, str(turn)] for role in roles]
             running = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
             heard = [each.stdout for each in running if each.stdout is not None]
             assert [each.readline() for each in heard] == ["ready\n"] * 3
@@ -146,7 +146,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
     url = f"sqlite:///{tmp_path / 'store.db'}"
     wanted = min(1024, times(128))  # a gibibyte in a long look
-    command = [sys.executable, "-c", program, url, str(wanted)]
+    command = [python(), "-c", program, url, str(wanted)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     size, grown = map(int, done.stdout.split())
     assert size == wanted and grown < 80

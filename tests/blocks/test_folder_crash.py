@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from dgent.blocks.folder.disk import Disk
 from dgent.blocks.folder.sync import sync_folder
 from dgent.errors import Busy, Corrupt
 from dgent.universe.universe import Universe
+from tests.command import python
 
 
 class Killed(BaseException):
@@ -174,7 +174,7 @@ asyncio.run(main())
 
 
 def start(url: str, folder: Path, times: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, url, str(folder), str(times)]
+    command = [python(), "-c", SCRIPT, url, str(folder), str(times)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

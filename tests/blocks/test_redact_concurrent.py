@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import dgent
 from dgent.blocks import Block, Library
 from dgent.blocks.history import log
 from dgent.store.sqlite import shared
+from tests.command import python
 from tests.fault.nursery import Nursery
 
 SECRETS = [f"secret-number-{n}-of-many" for n in range(8)]
@@ -104,7 +104,7 @@ sys.stdin.read()
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Another program holds a read on a store, so nothing can be erased from its files."""
-    command = [sys.executable, "-c", READ, str(path)]
+    command = [python(), "-c", READ, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdin is not None and program.stdout is not None
         assert program.stdout.readline() == b"reading\n"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.terminal import COMMAND
+from tests.command import dgent
 
 STYLE = re.compile(r"\x1b\[[0-9;?]*[mhlKJA]|\r")
 PATIENCE_S = 60.0
@@ -137,14 +137,14 @@ class Talker:
 
     def __call__(self, *words: str, agent: str = "scout") -> Talk:
         """Begin a chat on a terminal."""
-        made = Talk([*COMMAND, "chat", "--agent", agent, *words], self.env, self.folder)
+        made = Talk([dgent(), "chat", "--agent", agent, *words], self.env, self.folder)
         self._open.append(made)
         return made
 
     def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of dgent without a terminal."""
         return subprocess.run(
-            [*COMMAND, *words], input=stdin or "", env=self.env, cwd=self.folder, capture_output=True,
+            [dgent(), *words], input=stdin or "", env=self.env, cwd=self.folder, capture_output=True,
             text=True, timeout=PATIENCE_S,
         )  # fmt: skip
 

@@ -18,8 +18,7 @@ import msgspec
 import pytest
 
 from dgent.doors.cli.main import main
-
-COMMAND = [sys.executable, "-c", "from dgent.doors.cli.main import main; main()"]
+from tests.command import dgent
 
 
 class Said(NamedTuple):
@@ -89,7 +88,7 @@ class Terminal:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start `dgent` as a process."""
         # A shell's background job ignores interrupts, and so would what it starts.
-        command = ["env", "--default-signal=INT", *COMMAND, *words]
+        command = ["env", "--default-signal=INT", dgent(), *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -101,7 +100,7 @@ def on_a_terminal(
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     process = subprocess.Popen(
-        [*COMMAND, *words],
+        [dgent(), *words],
         stdin=child,
         stdout=child,
         stderr=child,

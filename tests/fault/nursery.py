@@ -26,6 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.command import python
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -48,7 +50,7 @@ class Forker:
 
     def __init__(self, jobs: str) -> None:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        command = [sys.executable, "-m", "tests.fault.nursery", jobs]
+        command = [python(), "-m", "tests.fault.nursery", jobs]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

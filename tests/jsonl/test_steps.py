@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from dgent.model.query import Query
 from dgent.store.jsonl.backend import JSONLBackend
 from dgent.testing.contract import STORED, delete, put, typed_record
+from tests.command import python
 from tests.jsonl.stores import odd, opened, without_cache
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _at_steps(mode: str, job: str, origin: Path, target: Path) -> list[Path]:
     """The folders in which a job was killed or hindered at some steps; the first step differs each time."""
     target.mkdir()
-    command = [sys.executable, "-m", "tests.jsonl.steps", mode, job, str(origin), str(target)]
+    command = [python(), "-m", "tests.jsonl.steps", mode, job, str(origin), str(target)]
     first = random.randrange(EVERY) + 1
     done = subprocess.run([*command, str(first), str(EVERY)], cwd=ROOT, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()

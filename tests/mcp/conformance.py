@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.mcp.host import command, environment
+from tests.mcp.host import environment, own_command
 
 PACKAGES = ("@modelcontextprotocol/conformance@0.1.16", "node@22")
 TOKEN = "a-token-of-some-length"
@@ -53,14 +53,18 @@ def find_suite(folder: Path = FOLDER) -> list[str] | None:
     return [str(node), "--import", "data:text/javascript," + quote(ADD_TOKEN), str(suite)]
 
 
-def install(folder: Path = FOLDER) -> None:
-    """Bring the suite, and the node that it asks for."""
+def install(folder: Path = FOLDER, packages: Sequence[str] = PACKAGES) -> None:
+    """Bring packages with npm."""
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("npm is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     words = [npm, "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(folder)]
-    subprocess.run([*words, *PACKAGES], check=True)
+    subprocess.run([*words, *packages], check=True)
+
+
+def install_node(folder: Path = FOLDER) -> None:
+    """Set up the node that the suite asks for."""
     setup = folder / "node_modules" / "node" / "installArchSpecificPackage.js"
     subprocess.run(["node", str(setup)], cwd=setup.parent, check=True, stdout=subprocess.DEVNULL)
 
@@ -92,7 +96,7 @@ def outcomes(suite: list[str], home: Path) -> Iterator[tuple[str, str, bool]]:
     """Each server and each scenario that applies to it, and whether it passes."""
     (home / "token").write_text(TOKEN)
     store = f"sqlite:///{home}/s.db"
-    real = command("--url", store, "mcp", "--http", "--port", "0", "--token-file", str(home / "token"))
+    real = own_command("--url", store, "mcp", "--http", "--port", "0", "--token-file", str(home / "token"))
     fixture = [sys.executable, "-W", "ignore", "-m", "tests.mcp.fixture", TOKEN]
     for title, words in (("dgent", real), ("fixture", fixture)):
         with serving(words, home) as url:
@@ -107,6 +111,7 @@ def main() -> None:
     """Bring the suite if need be, run it and print the outcomes."""
     if find_suite() is None:
         install()
+        install_node()
     suite = find_suite()
     assert suite is not None
     with tempfile.TemporaryDirectory() as name:

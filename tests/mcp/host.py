@@ -17,6 +17,7 @@ from dgent.doors.mcp.server import McpDoor
 from dgent.doors.tools.answer import Answer
 from dgent.universe.universe import Universe
 from dgent.verbs.caller import Trust
+from tests.command import dgent
 
 MODES = ("legacy", "auto")  # the handshake of 2025-11-25, and 2026-07-28
 PROGRAM = "import sys; from dgent.doors.cli.main import main; main(sys.argv[1:])"
@@ -29,7 +30,12 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def command(*words: str) -> list[str]:
-    """The command line of dgent, in this Python."""
+    """The command line of dgent, as a process that has loaded it already."""
+    return [dgent(), *words]
+
+
+def own_command(*words: str) -> list[str]:
+    """The command line of dgent as a Python of its own, for tests that look at the process itself."""
     return [sys.executable, "-c", PROGRAM, *words]
 
 

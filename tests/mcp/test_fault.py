@@ -15,7 +15,7 @@ import pytest
 import dgent
 from tests.fault.check import check_store
 from tests.fault.test_full_disk import Disk, disk
-from tests.mcp.host import command, connect, environment, inside
+from tests.mcp.host import connect, environment, inside, own_command
 from tests.offline.cable import Cable, connected
 
 __all__ = ["disk"]  # a fixture
@@ -66,7 +66,7 @@ class Line:
 async def start(folder: Path, *words: str) -> AsyncIterator[Line]:
     """Start a server as a host does, and greet it."""
     process = await asyncio.create_subprocess_exec(
-        *command("--url", f"sqlite:///{folder}/s.db", "mcp", *words),
+        *own_command("--url", f"sqlite:///{folder}/s.db", "mcp", *words),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=environment(folder),

@@ -17,7 +17,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from dgent.doors.mcp.pipe import MOST_WAITING, Input, Output
-from tests.mcp.host import command, environment
+from tests.mcp.host import environment, own_command
 
 PING = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'
 
@@ -146,7 +146,7 @@ GREETING = {
 def test_standard_input_may_be_a_pipe_or_a_file(tmp_path: Path, kind: str) -> None:
     given = tmp_path / "given"
     given.write_text(json.dumps(GREETING) + "\n")
-    words = command("--url", f"sqlite:///{tmp_path}/s.db", "mcp")
+    words = own_command("--url", f"sqlite:///{tmp_path}/s.db", "mcp")
     with given.open() as file:
         ended = subprocess.run(
             words,
@@ -183,7 +183,7 @@ def test_stray_output_and_input_do_not_get_between_messages(tmp_path: Path) -> N
 
 def test_a_last_line_that_cannot_be_read_is_the_end(tmp_path: Path) -> None:
     """A client that leaves behind such a line is no fault of the server."""
-    words = command("--url", f"sqlite:///{tmp_path}/s.db", "mcp")
+    words = own_command("--url", f"sqlite:///{tmp_path}/s.db", "mcp")
     done = subprocess.run(
         words, input=b"not json\n", capture_output=True, env=environment(tmp_path), timeout=60
     )

@@ -76,7 +76,7 @@ def test_hints_name_extras_that_the_readme_names() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     extras = PROJECT["optional-dependencies"].keys() - FOR_DEVELOPERS
     texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / "src/dgent").rglob("*.py")}
-    hinted = {name for text in texts.values() for name in re.findall(r"dgent\[(\w+)\]", text)}
+    hinted = {name for text in texts.values() for name in re.findall(r"dgent\[([\w-]+)\]", text)}
     assert hinted and hinted <= extras
-    assert set(re.findall(r"pip install 'dgent\[(\w+)\]'", readme)) == extras
+    assert set(re.findall(r"pip install 'dgent\[([\w-]+)\]'", readme)) == extras
     assert f"Python {PROJECT['requires-python'].removeprefix('>=')}" in readme

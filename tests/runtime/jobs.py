@@ -75,7 +75,7 @@ class Clerk:
         self.points.record("paid", str(step))
         self.points.pass_by("after a payment")
         yield TextDelta("well")
-        names = {0: ("look", "charge", "block_create"), 3: ("book", "send_message")}.get(step, ())
+        names = {0: ("look", "gaze", "charge", "block_create"), 4: ("book", "send_message")}.get(step, ())
         given = {
             "block_create": {"label": "places", "text": "coast"},
             "send_message": {"to": "bob", "text": "hello"},
@@ -93,26 +93,32 @@ class Clerk:
 def make_tools(u: Universe, points: Points) -> list[Tool]:
     """Return tools of each kind: one that reads, one that acts outside, one that writes under its key."""
 
-    def act(name: str) -> str:
+    async def act(name: str) -> str:
         points.pass_by(f"before {name}")
+        await asyncio.sleep(0.001)  # so that calls which run together are all under way
         points.record("acts", name)
         points.pass_by(f"after {name}")
         return name
 
     async def look() -> str:
         """Look."""
-        return act("look")
+        return await act("look")
+
+    async def gaze() -> str:
+        """Look again, at the same time."""
+        return await act("gaze")
 
     async def charge() -> str:
         """Charge a card."""
-        return act("charge")
+        return await act("charge")
 
     async def book(call: Call) -> str:
         """Book a journey, once for each key."""
         await u.remember({"journey": "coast"}, tags=["journey"], key=call.key)
-        return act("book")
+        return await act("book")
 
-    return [function_tool(look, effect="read"), function_tool(charge), function_tool(book)]
+    reads = [function_tool(each, effect="read") for each in (look, gaze)]
+    return [*reads, function_tool(charge), function_tool(book)]
 
 
 def answer(url: str, folder: str, kill_at: int) -> None:

@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any
+
+from tests.command import python
 
 START = """
 import sys
@@ -35,7 +36,7 @@ def run(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
 
 def dgent(*words: str, home: str) -> str:
     """Run the command line; returns what it prints."""
-    command = [sys.executable, "-c", START, "", *words]
+    command = [python(), "-c", START, "", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, env=_home(home), check=True).stdout
 
 
@@ -55,7 +56,7 @@ def studio(
 def start(*words: str, moment: datetime | None = None, home: str | None = None) -> Iterator[str]:
     """Run a command that serves, until it is interrupted; yields the address that it prints."""
     at = "" if moment is None else moment.isoformat()
-    command = [sys.executable, "-c", START, at, *words]
+    command = [python(), "-c", START, at, *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_home(home))
     assert process.stdout is not None
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -44,6 +43,7 @@ from dgent import ids
 from dgent.errors import QueryError, TransactionConflict, Unsupported
 from dgent.tables import Place, connect
 from dgent.universe.transaction import Transaction
+from tests.command import python
 from tests.storage.conftest import url_of
 from tests.tables.counters import ATTEMPTS, Base, Counter, add_one
 
@@ -219,8 +219,7 @@ async def test_every_increment_of_four_programs_counts(engine: str, tmp_path: Pa
         async with place.sessions.begin() as session:
             session.add(Counter(id="c", n=0))
         programs = [
-            subprocess.Popen([sys.executable, "-m", "tests.tables.counters", url, name, "4"])
-            for name in "abcd"
+            subprocess.Popen([python(), "-m", "tests.tables.counters", url, name, "4"]) for name in "abcd"
         ]
         for program in programs:
             assert await asyncio.to_thread(program.wait, 120) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.tables import connect, find_halves
 from dgent.tables.migrate import run_migrations
 from dgent.tables.town import Town
+from tests.command import python
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_programs_that_add_turns_at_once_have_one_order(tmp_path: Path) ->
         town = Town(u, place)
         await town.create_citizen("Ann")
         talk = await town.start_conversation("Ann")
-        words = [sys.executable, "-m", "tests.tables.adders", url, talk.id, "other", "12"]
+        words = [python(), "-m", "tests.tables.adders", url, talk.id, "other", "12"]
         program = await asyncio.create_subprocess_exec(*words)
         while program.returncode is None:  # it has much to import first
             await town.add_turn(talk.id, "citizen", "here")
