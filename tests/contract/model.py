@@ -31,6 +31,7 @@ from dgent.store.backend import (
     View,
     Written,
 )
+from dgent.store.tally import Counts, Tally, count_records
 from dgent.testing.contract import DAY, expected_ids
 
 
@@ -140,6 +141,8 @@ class Model:
         """Whether an op will change something; raises when it may not."""
         live = self._live(op.id)
         rev = 0 if live is None else live.rev
+        if op.expect in (0, LIVE) and live is not None and self._shown(live.datum) is None:
+            rev = 0
         if op.expect is not None and (rev == 0 if op.expect == LIVE else rev != op.expect):
             raise VersionConflict(op.id)
         if not isinstance(op, Put):
@@ -189,7 +192,16 @@ class Model:
     async def get(self, id: str, as_of: int | None = None) -> Datum | None:
         life = self.lives.get(id)
         version = None if life is None else life.now if as_of is None else life.at(as_of)
-        return None if version is None else version.datum
+        return None if version is None else self._shown(version.datum, as_of)
+
+    def _shown(self, datum: Datum | None, as_of: int | None = None, expired: bool = False) -> Datum | None:
+        """The version, if it has not expired at the moment of a read; or only if it has."""
+        if as_of is None or as_of >= self.seq:
+            moment = max(self.at, clock.now_us())
+        else:
+            moment = min(e.at for e in self.log if e.seq >= as_of)
+        expires = None if datum is None else datum.expires_at
+        return datum if (expires is not None and clock.to_us(expires) <= moment) == expired else None
 
     async def history(self, id: str, limit: int | None) -> list[tuple[object, ...]]:
         life = self.lives.get(id)
@@ -212,12 +224,18 @@ class Model:
                 if query.schema is None or life.was_of(query.schema):
                     raise
                 continue
-            if version is not None and version.datum is not None:
-                records[life.id] = version.datum
+            if (
+                version is not None
+                and (datum := self._shown(version.datum, as_of, query.expired)) is not None
+            ):
+                records[life.id] = datum
         return [records[id] for id in expected_ids(list(records.values()), query, view)]
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         return len(await self.query(query.replace(limit=None, offset=0), view, as_of))
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        return count_records(tally, view, await self.query(tally.everything(), view, as_of))
 
     async def changes(self, since: int, limit: int) -> list[Change]:
         if since < self.floor:

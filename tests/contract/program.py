@@ -32,6 +32,7 @@ from dgent.store.backend import (
     View,
 )
 from dgent.store.engine import prune, read, recent
+from dgent.store.tally import Tally
 from dgent.testing.contract import DAY, STORED, Steps
 from tests.contract.model import Model, exact
 
@@ -97,6 +98,7 @@ values = st.sampled_from(
     ]
 )
 numbers = st.sampled_from([0, 1, 2, 2.5, 7])
+moments = st.integers(0, 40).map(lambda n: clock.from_us(n * 1000))
 seqs = st.integers(0, 30)
 
 
@@ -123,6 +125,7 @@ def datums(draw: st.DrawFn) -> Datum:
         parent_id=draw(st.sampled_from([None, None, "a"])),
         schema=schema,
         schema_version=version,
+        expires_at=draw(st.one_of(st.none(), st.none(), st.none(), moments)),
     )
 
 
@@ -161,7 +164,6 @@ conditions = st.one_of(
     st.builds(lambda v: {"$contains": v}, values),
     st.sampled_from([{"$exists": True}, {"$exists": False}, {"$ne": 1}, {"$prefix": LONG}]),
 )
-moments = st.integers(0, 40).map(lambda n: clock.from_us(n * 1000))
 queries = st.builds(
     Query,
     schema=st.sampled_from([None, "note", "note", "tick", "none"]),
@@ -170,18 +172,28 @@ queries = st.builds(
     author=st.sampled_from([None, None, None, "ann", "system"]),
     source=st.sampled_from([None, None, None, "web"]),
     parent=st.sampled_from([None, None, None, "a"]),
+    parents=st.sampled_from([None, None, None, frozenset(), frozenset({"a", "b"})]),
+    ids=st.sampled_from([None, None, None, None, frozenset(), frozenset({"a", "b%", "never", UUID})]),
     prefix=st.sampled_from([None, None, None, "b", "b%", "c_", "0190", UUID[:12], UUID[:12].upper()]),
     since=st.sampled_from([None, None, DAY + timedelta(days=1)]),
     until=st.sampled_from([None, None, DAY + timedelta(days=2)]),
     updated_since=st.one_of(st.none(), st.none(), moments),
     updated_until=st.one_of(st.none(), st.none(), st.none(), moments),
     where=st.one_of(st.none(), st.dictionaries(st.sampled_from(FIELDS), conditions, max_size=2)),
-    order_by=st.sampled_from(["created_at", "created_at", "updated_at", "updated_at", *FIELDS]),
+    order_by=st.sampled_from(["created_at", "created_at", "updated_at", "seq", *FIELDS]),
     descending=st.booleans(),
     limit=st.sampled_from([None, 1, 2, 100]),
     content=st.booleans(),
+    expired=st.sampled_from([False, False, False, True]),
 )
 views = st.sampled_from(VIEWS)
+tallies = st.builds(
+    Tally,
+    st.one_of(st.sampled_from([Query(), Query(schema="note"), Query(schema="tick")]), queries),
+    st.sampled_from([None, *INDEXES]),
+    st.sampled_from([None, None, "", "x", LONG]),
+    st.sampled_from([None, 1, 3]),
+)
 past = st.one_of(st.none(), seqs)
 declarations = st.one_of(
     st.builds(
@@ -211,9 +223,16 @@ async def answer(backend: Backend | Model, name: str, args: tuple[Any, ...]) -> 
         return "error", error.code
     if name == "history" and not isinstance(backend, Model):
         given = [(v.rev, v.seq, v.at, v.op, v.datum, v.author, v.note) for v in given]
+    if name == "tally":
+        given = [(_as_number(value), count) for value, count in given]
     if name == "compact" and not isinstance(backend, Model):
         given = given.versions
     return exact(given)
+
+
+def _as_number(value: Any) -> Any:
+    """A value in one type: an index does not tell 1 from 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 async def _pages(backend: Backend | Model, page: Any, args: tuple[Any, ...]) -> list[Datum]:

@@ -45,6 +45,7 @@ reads = st.one_of(
     _step("query", program.queries, program.views, program.past),
     _step("query", program.queries, program.views, st.none()),
     _step("count", program.queries, program.views, program.past),
+    _step("tally", program.tallies, program.views, program.past),
     _step("get", _ids, program.past),
     _step("get_many", st.lists(_ids, max_size=3), program.past),
     _step("history", _ids, _limits),

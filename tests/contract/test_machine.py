@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from dgent.errors import DgentError
 from dgent.model.query import Query
 from dgent.store.backend import Commit, Declaration, Keep, Put, View
+from dgent.store.tally import Tally
 from dgent.testing.contract import STORED, Steps
 from tests.contract import program
 from tests.contract.columns import COLUMNS, Column
@@ -122,6 +123,10 @@ class Machine(RuleBasedStateMachine):
     def query(self, query: Query, view: View, as_of: int | None) -> None:
         self.same("query", query, view, self.seq(as_of))
         self.same("count", query, view, self.seq(as_of))
+
+    @rule(tally=program.tallies, view=program.views, as_of=program.past)
+    def tally(self, tally: Tally, view: View, as_of: int | None) -> None:
+        self.same("tally", tally, view, self.seq(as_of))
 
     @rule(id=st.sampled_from(program.IDS), as_of=program.past)
     def get(self, id: str, as_of: int | None) -> None:

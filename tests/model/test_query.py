@@ -222,11 +222,14 @@ def test_envelope_fields() -> None:
         {"since": NOON}, {"until": NOON + timedelta(microseconds=1)},
         {"since": NOON.astimezone(timezone(timedelta(hours=5)))},
         {"schema": "note", "tags": {"x"}, "any_tags": {"y"}, "author": "ada", "where": {}},
+        {"ids": ["note/1", "x"]}, {"parents": {"p", "q"}}, {"ids": {"note/1"}, "parents": ("p",)},
     ]  # fmt: skip
     no: list[dict[str, Any]] = [
         {"schema": "Note"}, {"tags": {"x", "q"}}, {"any_tags": {"q"}}, {"author": "a"}, {"source": "m"},
         {"parent": "note/1"}, {"prefix": "note/10"}, {"prefix": "Note"}, {"until": NOON},
         {"since": NOON + timedelta(microseconds=1)}, {"schema": "note", "where": {"a": 1}},
+        {"ids": ()}, {"ids": {"note"}}, {"parents": ()}, {"parents": {"q"}},
+        {"ids": ["note/1"], "parents": []},
     ]  # fmt: skip
     assert all(Query(**fields).matches(datum) for fields in yes)
     assert not any(Query(**fields).matches(datum) for fields in no)
@@ -272,6 +275,8 @@ def nested(depth: int) -> dict[str, Any]:
 BAD_FIELDS: list[tuple[str, Any]] = [
     ("schema", ""), ("schema", 5), ("schema", "a\0"), ("schema", "x" * 257), ("schema", "\ud800"),
     ("author", ""), ("source", b"x"), ("parent", ""), ("parent", "x" * 513), ("prefix", ""), ("prefix", 1),
+    ("ids", "abc"), ("ids", b"abc"), ("ids", 5), ("ids", {""}), ("ids", [1]), ("ids", {"a": 1}),
+    ("parents", "abc"), ("parents", ["x" * 513]), ("order_by", "-seq"),
     ("tags", "abc"), ("tags", b"abc"), ("tags", None), ("tags", 5), ("tags", [1]), ("tags", [["a"]]),
     ("tags", {""}), ("tags", [str(n) for n in range(65)]), ("any_tags", "abc"), ("any_tags", {None}),
     ("since", NOON.replace(tzinfo=None)), ("since", "2026-05-01"), ("until", 5), ("until", NOON.date()),
@@ -397,6 +402,8 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
 DIFFERENT: list[dict[str, Any]] = [
     {}, {"schema": "a"}, {"author": "a"}, {"source": "a"}, {"parent": "a"}, {"prefix": "a"}, {"tags": {"a"}},
     {"any_tags": {"a"}}, {"since": NOON}, {"until": NOON}, {"descending": False}, {"order_by": "a"},
+    {"ids": ()}, {"ids": {"a"}}, {"ids": {"a", "b"}}, {"parents": {"a"}}, {"parents": ()},
+    {"order_by": "seq"}, {"order_by": ("seq",)}, {"order_by": "updated_at"},
     {"order_by": "a.b"}, {"order_by": r"a\.b"}, {"order_by": ("created_at",)}, {"where": {"a": 1}},
     {"where": {"a": True}}, {"where": {"a": "1"}}, {"where": {"a": {"$ne": 1}}},
     {"where": {"a": {"$in": [1]}}},

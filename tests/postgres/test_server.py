@@ -71,7 +71,7 @@ def test_no_server_is_said_once(tmp_path: Path) -> None:
         "import tests.postgres.server as s\ns.binaries = lambda: s.Path('/nowhere/pginstall')\n"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "DGENT_"))}
-    options = ("-q", "-n", "1", "-p", "no:cacheprovider", "-p", "broken")
+    options = ("-q", "--forks", "1", "-p", "no:cacheprovider", "-p", "broken")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "tests/postgres/test_universe.py"],
         env={**env, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)]), "TMPDIR": str(tmp_path)},

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
 
+import numpy
 import pytest
 
 from dgent.errors import Corrupt
-from dgent.search import rank
+from dgent.search import join, rank
 from dgent.search.postings import Posting, Postings, change, may_have, pack, unpack, unpack_all
 from dgent.search.rank import Ranking
 from dgent.search.score import idf, norms, saturate
@@ -19,7 +24,7 @@ Found = dict[str, list[Postings]]
 def draw(choose: random.Random) -> Found:
     """Postings of some words; few lengths and counts, so that many records have the same score."""
     records = choose.choice((5, 40, 400))
-    first = choose.choice((1, 1 << 33))
+    first = choose.choice((1, 1 << 33, (1 << 32) - 100))
     sizes = {key: choose.choice((3, 3, 9, 70, 200)) for key in range(first, first + records)}
     found: Found = {}
     for number in range(choose.choice((1, 2, 3, 5, 9))):
@@ -28,9 +33,13 @@ def draw(choose: random.Random) -> Found:
         near = choose.choice((1, 3, 255))
         having = {key: choose.randint(1, most) for key in sizes if choose.random() < share}
         apart = {key: choose.randrange(3) if number % 2 else 0 for key in having}
+        is_narrow = first + records < 1 << 32
+        make: Callable[[list[int]], Sequence[int]] = choose.choice(
+            (list, partial(array, "Q"), partial(array, "I" if is_narrow else "Q"))
+        )
         found[f"w{number}"] = [
             Postings(
-                keys := [key for key in having if apart[key] == part],
+                keys := make([key for key in having if apart[key] == part]),
                 bytes(having[key] for key in keys),
                 bytes(sizes[key] for key in keys),
                 bytes(choose.randrange(near + 1) for _ in keys),
@@ -63,11 +72,20 @@ def add_up(
     return sorted(((score, key) for key, score in left), reverse=True)
 
 
+@pytest.fixture(params=["numpy", "plain"])
+def joined_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have postings joined by numpy, or as in a program that has not loaded it."""
+    monkeypatch.setitem(sys.modules, "numpy", numpy if request.param == "numpy" else None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("joined_by")
 @pytest.mark.parametrize("seed", range(times(20)))
 def test_the_best_are_those_of_adding_up_everything(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     choose = random.Random(seed)
     monkeypatch.setattr(rank, "_RARE", choose.choice((1, 4, 16)))
-    monkeypatch.setattr(rank, "_SPARSE", choose.choice((0, 1, 8)))
+    monkeypatch.setattr(rank, "_FEW_RECORDS", choose.choice((5, 200)))
+    monkeypatch.setattr(join, "_SPARSE", choose.choice((0, 1, 8)))
     for _ in range(10):
         found = draw(choose)
         some = [name for name in found if choose.random() < 0.2] if choose.random() < 0.3 else []
@@ -75,6 +93,10 @@ def test_the_best_are_those_of_adding_up_everything(seed: int, monkeypatch: pyte
         norm = norms(choose.choice((1.0, 20.0, 300.0)))
         ranking = Ranking(found, 1000, norm, required)
         expected = add_up(found, 1000, norm, required)
+        some_keys = {key for _, key in add_up(found, 1000, norm, {}) if choose.random() < 0.5}
+        among = [(each.score, each.record_key) for each in ranking.rank_among(some_keys)]
+        by_word = add_up(found, 1000, norm, dict.fromkeys(required, 0))
+        assert among == [each for each in by_word if each[1] in some_keys]
         for few in (1, 2, 10, 64, 1000):
             best = ranking.find_best(few)
             assert [(each.score, each.record_key) for each in best] == expected[:few]
@@ -85,6 +107,7 @@ def test_the_best_are_those_of_adding_up_everything(seed: int, monkeypatch: pyte
                 assert score == each.score
 
 
+@pytest.mark.usefixtures("joined_by")
 def test_many_records_of_the_same_score_come_newest_first() -> None:
     same = Postings(list(range(1, 20_001)), b"\1" * 20_000, b"\5" * 20_000, bytes(20_000))
     best = Ranking({"a": [same], "b": [same]}, 20_000, norms(5.0)).find_best(3)
@@ -92,6 +115,7 @@ def test_many_records_of_the_same_score_come_newest_first() -> None:
     assert len({each.score for each in best}) == 1
 
 
+@pytest.mark.usefixtures("joined_by")
 @pytest.mark.parametrize("first", [0, 7, (1 << 32) - 50, (1 << 32) - 1, 1 << 32, 1 << 50])
 def test_pages_are_read_in_one_go(first: int) -> None:
     pages = [
@@ -115,6 +139,7 @@ def test_pages_are_read_in_one_go(first: int) -> None:
             unpack_all([*packed, (first, wrong)])
 
 
+@pytest.mark.usefixtures("joined_by")
 @pytest.mark.parametrize("step", [1, 300, 90_000, 1 << 25])
 def test_pages_are_changed_as_a_map_is(step: int) -> None:
     choose = random.Random(step)

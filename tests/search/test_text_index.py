@@ -340,3 +340,35 @@ async def test_each_step_may_be_that_of_another_process(
         u.register(NOTE, BRIEF)
         found = await upkeep_of(u.backend).inspect(deep=True)
         assert not [each for each in found if each.level == "problem"]
+
+
+@pytest.mark.parametrize("meanwhile", ["forget", "delete", "replace", "index", "add"])
+async def test_runs_made_ahead_are_written_only_if_their_records_still_wait(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    shrink(monkeypatch)
+    monkeypatch.setattr(fold, "RUN_CHARACTERS", 100_000)
+    monkeypatch.setattr(fold, "MERGE_LATER", 100)
+    url, choose = f"sqlite:///{store_path}/store.db", random.Random(2)
+    records = {f"n{n}": note(f"n{n}", "note", choose) for n in range(40)}
+    async with dgent.open(url) as one, dgent.open(url) as other:
+        for u in (one, other):
+            u.register(NOTE)
+            await u.schemas()
+            u._texts.clear()  # only this test indexes
+        await one.put_many([*records.values()])
+        assert await one.backend.fill("note", one.contracts)  # five more are made
+        if meanwhile in ("forget", "delete"):
+            await getattr(other, meanwhile)("n9")
+            del records["n9"]
+        elif meanwhile == "index":
+            assert await other.backend.fill("note", other.contracts)
+        else:
+            datum = note("n9" if meanwhile == "replace" else "n40", "note", choose)
+            await other.put(datum)
+            records[datum.id] = datum
+        while await one.backend.fill("note", one.contracts):
+            for word in VOCABULARY[:5]:
+                assert await search(other, [word]) == expected(records, [word])
+        found = await upkeep_of(other.backend).inspect(deep=True)
+        assert not [each for each in found if each.level == "problem"]

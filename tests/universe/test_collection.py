@@ -50,6 +50,8 @@ NOT_OF_ONE_SCHEMA = {
     *("open", "close", "acting", "for_room", "register", "schema_for", "schemas", "collection", "degraded"),
     *("commit", "outcome", "transact", "transaction", "undo", "changes", "seq", "stats", "compact", "forget"),
     *("indexed", "start_indexing", "drop_index", "embedded", "embedding", "refresh_texts", "declare_vectors"),
+    *("sweep", "is_read_only"),
+    *("values", "tags"),  # which take the name of a schema, or none
     *("put", "put_many"),  # of any datum; a collection remembers values
     *("search_among", "search_vectors", "vectors"),
     *("at", "past", "present"),  # another moment of the whole store

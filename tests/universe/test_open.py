@@ -58,7 +58,6 @@ async def test_two_handles_on_one_file(shared_url: str) -> None:
         "sqlite://",
         "sqlite:///",
         "sqlite:x.db",
-        "memory:x",
     ],
 )
 def test_a_url_that_means_nothing(url: str) -> None:

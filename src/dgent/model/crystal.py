@@ -183,6 +183,11 @@ class Crystal(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):
         """The time of the commit that wrote this version; None before it is stored."""
         return self.datum.updated_at
 
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time from which no read shows the record; None if it does not expire."""
+        return self.datum.expires_at
+
     def __repr__(self) -> str:
         value = " ".join(repr(self.value).split())
         head = f"Crystal {self.schema_name} v{self.schema_version} {self.id!r:.50} rev {self.rev}"

@@ -28,6 +28,10 @@ FIELDS = (
 )
 
 
+EXPIRES_AT = "expires_at"
+"""The name of a record's time of expiry in `extra`, which programs keep that do not know it."""
+
+
 class Blank:
     """A datum under construction: the slots, which can still be set.
 
@@ -124,6 +128,8 @@ class Datum(Blank):
         problem: str | None = None,
         extra: dict[str, Any] | None = None,
         updated_at: datetime | None = None,
+        *,
+        expires_at: datetime | None = None,
     ) -> Datum:
         new = _make(Blank)
         new.id = ids.new_id() if id is None else id
@@ -134,6 +140,8 @@ class Datum(Blank):
         new.parent_id = parent_id
         new.schema, new.schema_version, new.rev, new.seq = schema, schema_version, rev, seq
         new.problem, new.extra = problem, extra
+        if expires_at is not None:
+            new.extra = add_expiry(extra, expires_at)
         new._updated_at, new._at = updated_at, None
         new.__class__ = Datum
         return new  # type: ignore[return-value]
@@ -155,6 +163,16 @@ class Datum(Blank):
             found = clock.from_us(self._at)
             _set(self, "_updated_at", found)
         return found
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time when the record expires, in UTC: no read shows it from then on. None if it does not."""
+        text = None if self.extra is None else self.extra.get(EXPIRES_AT)
+        try:
+            found = datetime.fromisoformat(text) if type(text) is str else None
+            return None if found is None or found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
 
     @property
     def data(self) -> dict[str, Any]:
@@ -217,6 +235,8 @@ class Datum(Blank):
                 new._created_at = value
             elif name == "updated_at":
                 new._updated_at, new._at = value, None
+            elif name == "expires_at":
+                new.extra = add_expiry(changes.get("extra", self.extra), value)
             elif name in FIELDS:
                 setattr(new, name, value)
             else:
@@ -284,6 +304,20 @@ class Datum(Blank):
                 "schema_version must be a whole number from 1 when schema is set", field="schema_version"
             )
         return exact
+
+
+def add_expiry(extra: dict[str, Any] | None, moment: datetime | None) -> dict[str, Any] | None:
+    """Return envelope fields with another time when the record expires; None: it does not."""
+    rest = {name: value for name, value in (extra or {}).items() if name != EXPIRES_AT}
+    if moment is None:
+        return rest or None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InputError(
+            f"expires_at must be a datetime with a time zone, not {moment!r}",
+            hint="datetime.now(UTC) + timedelta(days=14)",
+            field="expires_at",
+        )
+    return {**rest, EXPIRES_AT: clock.text(moment)}
 
 
 def _copy(datum: Datum) -> Blank:

@@ -34,6 +34,9 @@ _pack_positive = struct.Struct(">BdH").pack
 _pack_negative = struct.Struct(">BQH").pack
 _pack_double = struct.Struct(">d").pack
 _unpack_bits = struct.Struct(">Q").unpack
+_unpack_double = struct.Struct(">d").unpack
+_NUMBER_BYTES = 11  # of an integer or a double
+_FIXED: dict[bytes, bool | None] = {b"\x01": None, b"\x02\x00": False, b"\x02\x01": True}
 
 
 def key(value: Any) -> bytes:
@@ -54,6 +57,24 @@ def key(value: Any) -> bytes:
     if kind is int:
         return _wide(value)
     return _other(value)
+
+
+def value_of_key(key: bytes) -> tuple[bool, Any]:
+    """Return whether a key of an index says its value by itself, and the value; numbers of either type."""
+    kind = key[:1]
+    if kind == _TEXT and len(key) < CUT:
+        return True, key[1:].decode()
+    if key in _FIXED:
+        return True, _FIXED[key]
+    if key[0] == _NUMBER and len(key) == _NUMBER_BYTES and key[9:] == b"\0\0":
+        (bits,) = _unpack_bits(key[1:9])
+        value: float = -_unpack_double(key[1:9])[0] if bits >> 63 else _unpack_double(_flip(bits))[0]
+        return True, int(value) if value.is_integer() and abs(value) <= _EXACT else value
+    return False, None
+
+
+def _flip(bits: int) -> bytes:
+    return (bits ^ _ALL_BITS).to_bytes(8, "big")
 
 
 def index_key(value: Any) -> tuple[bytes, bool]:

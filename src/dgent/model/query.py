@@ -31,10 +31,13 @@ _force = msgspec.structs.force_setattr
 class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The records to find, their order and their number; raises QueryError for a wrong field at once.
 
-    `order_by="created_at"` is the time of the record, `"updated_at"` that of its newest version; any other
-    text is a path into its data, and the tuple `("created_at",)` is a data field of that name. A record that
-    is not committed yet counts as updated after all others. `allow` is one more test that a record must pass,
-    set by callers that may not show everything; it is not part of the query's digest.
+    `order_by="created_at"` is the time of the record, `"updated_at"` that of its newest version, `"seq"` the
+    number of the commit that wrote that; any other text is a path into its data, and the tuple
+    `("created_at",)` is a data field of that name. A record that is not committed yet counts as updated after
+    all others. `ids` and `parents` are sets: a record with one of them matches, and none if there are none.
+    `expired` asks for records that have expired and that no sweep has deleted yet, instead of all others.
+    `allow` is one more test that a record must pass, set by callers that may not show everything; it is not
+    part of the query's digest.
     """
 
     schema: str | None = None
@@ -43,6 +46,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     author: str | None = None
     source: str | None = None
     parent: str | None = None
+    parents: AbstractSet[str] | None = None
+    ids: AbstractSet[str] | None = None
     prefix: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -55,6 +60,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     offset: int = 0
     cursor: str | None = None
     content: bool = True
+    expired: bool = False
     allow: Callable[[Datum], bool] | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +84,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         texts = self.author, self.source, self.parent, self.prefix
         times = self.since, self.until, self.updated_since, self.updated_until
         others = self.tags, self.any_tags, self.where
+        if self.ids is not None or self.parents is not None:
+            return True
         return any(each is not None and each != frozenset() for each in (*texts, *times, *others))
 
     @cached_property
@@ -97,8 +105,13 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def by_update(self) -> bool:
-        """True if the answer is in the order of the newest versions."""
-        return self.order_by == "updated_at"
+        """True if the answer is in the order of the newest versions: by their times, or their commits."""
+        return self.order_by == "updated_at" or self.order_by == "seq"
+
+    @property
+    def by_seq(self) -> bool:
+        """True if the answer is in the order of the commits that wrote the newest versions."""
+        return self.order_by == "seq"
 
     def matches(self, datum: Datum, data: Mapping[str, Any] | Shape | None = None) -> bool:
         """Return whether a record matches; `data`, if given, is tested instead of the record's own data.
@@ -134,9 +147,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def sort_key(self, datum: Datum, data: Mapping[str, Any] | None = None) -> tuple[bytes, int]:
         """Return the sort key of a record: its key at `order_by`, and its time of creation in microseconds.
 
-        In the order of updates there is only the time of the update. Equal records are in the order of their
-        first commits.
+        In the order of updates there is only the time of the update, or the number of its commit. Equal
+        records are in the order of their first commits.
         """
+        if self.by_seq:
+            return update_key(datum.seq), 0
         if self.by_update:
             updated = datum.updated_at
             return update_key(None if updated is None else clock.to_us(updated)), 0
@@ -159,23 +174,31 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             tags = [sorted(self.tags), sorted(self.any_tags)]
             whole = [1, names, times, tags, form(self.filter), self.order_path, self.descending]
             if self.by_update or updated != [None, None]:
-                whole += [self.by_update, updated]
+                whole += ["seq" if self.by_seq else self.by_update, updated]
+            if self.ids is not None or self.parents is not None:
+                whole += [["one of", *map(_sorted, (self.ids, self.parents))]]
+            if self.expired:
+                whole += ["expired"]
             found = codec.blake2b(codec.canonical(whole), size=16).digest()
             self.__dict__["_digest"] = found
         return found
 
 
-_TIMES = ("created_at", "updated_at")
+_TIMES = ("created_at", "updated_at", "seq")
 
 
-def update_key(at_us: int | None) -> bytes:
-    """Return the order key of the time of an update; None is after all times."""
-    return b"\xff" * 9 if at_us is None else (at_us + 2**63).to_bytes(8, "big")
+def update_key(at: int | None) -> bytes:
+    """Return the order key of an update's time in microseconds, or of its seq; None is after all others."""
+    return b"\xff" * 9 if at is None else (at + 2**63).to_bytes(8, "big")
 
 
 def update_time(key: bytes) -> int:
-    """Return the time of an order key, in microseconds."""
+    """Return the time or the seq of an order key."""
     return int.from_bytes(key[:8], "big") - 2**63
+
+
+def _sorted(texts: AbstractSet[str] | None) -> list[str] | None:
+    return None if texts is None else sorted(texts)
 
 
 def _times(*moments: datetime | None) -> list[int | None]:
@@ -189,6 +212,9 @@ def _check_envelope(query: Query) -> None:
     for field, value in (("parent", query.parent), ("prefix", query.prefix)):
         if value is not None and (text := ids.check_id(value, field)) is not value:
             _force(query, field, text)
+    for field, many in (("ids", query.ids), ("parents", query.parents)):
+        if many is not None:
+            _force(query, field, _check_many(many, field))
     for field, tags in (("tags", query.tags), ("any_tags", query.any_tags)):
         if tags or type(tags) is not frozenset:
             try:
@@ -197,13 +223,20 @@ def _check_envelope(query: Query) -> None:
                 raise refusal(field, "must be a set of texts") from None
             if checked is not tags:
                 _force(query, field, checked)
-    if query.order_by in ("-created_at", "-updated_at"):  # as other libraries write it
+    if query.order_by in ("-created_at", "-updated_at", "-seq"):  # as other libraries write it
         hint = f'order_by="{query.order_by[1:]}" is newest first; descending=False turns it round'
         raise refusal("order_by", f"is {query.order_by!r}", hint)
     for field in ("since", "until", "updated_since", "updated_until"):
         moment = getattr(query, field)
         if moment is not None:
             _force(query, field, _utc(moment, field))
+
+
+def _check_many(given: Any, field: str) -> frozenset[str]:
+    """Return a set of ids, checked; sorted lists and tuples are fine too, a single text is not."""
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        raise refusal(field, f"must be a set of ids, not {type(given).__name__}")
+    return frozenset(ids.check_id(each, field) for each in given)
 
 
 def _utc(moment: Any, field: str) -> datetime:
@@ -228,7 +261,11 @@ def _check_page(query: Query) -> None:
         raise refusal("cursor", f"must be the text of an earlier answer, not {cursor!r}")
     if query.allow is not None and not callable(query.allow):
         raise refusal("allow", f"must be a function of a record, not {query.allow!r}")
-    for field, flag in (("descending", query.descending), ("content", query.content)):
+    for field, flag in (
+        ("descending", query.descending),
+        ("content", query.content),
+        ("expired", query.expired),
+    ):
         if type(flag) is not bool:
             raise refusal(field, f"must be True or False, not {flag!r}")
 
@@ -251,6 +288,10 @@ def _envelope_checks(query: Query) -> tuple[Callable[[Datum], bool], ...]:
         (query.updated_until, lambda datum: not _is_updated_since(datum, query.updated_until)),
     ]
     made = [check for wanted, check in checks if wanted is not None]
+    if (wanted := query.ids) is not None:
+        made.append(lambda datum: datum.id in wanted)
+    if (parents := query.parents) is not None:
+        made.append(lambda datum: datum.parent_id in parents)
     return tuple(made if query.allow is None else [*made, query.allow])
 
 

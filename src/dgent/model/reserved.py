@@ -73,6 +73,12 @@ PRIVATE: dict[str, frozenset[str]] = {
 """The schemas that nobody below a partner reads, unless their room says who may."""
 
 
+SINGLE = frozenset(f"block.{name}" for name in ("agent", "archive_share", "entry", "group", "member"))
+"""The schemas of blocks that are no part of a block."""
+
+WHOLES = frozenset(("block.block", "block.version"))
+"""The schemas of records that say something in a thing made of several records, of which they are parts."""
+
 UNSHARED = frozenset(
     ("blob.content", "blob.orphan", "block.text", "dgent.consent", "dgent.grant", "dgent.token")
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from dgent import codec, ids
 from dgent.errors import InputError, NewerRecord, QueryError, SchemaError, UpgradeFailed
-from dgent.model import path, ref
+from dgent.model import path, ref, span
 from dgent.model.contract.compile import CompiledContract
 from dgent.model.vector import VectorSpec
 
@@ -19,6 +20,7 @@ Step = Callable[[dict[str, Any]], Any]
 
 MAX_VERSION = 2**31 - 1
 MAX_WEIGHT = 16
+MAX_TTL = timedelta(days=36_525)
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -34,7 +36,8 @@ class Schema(Generic[T]):
     time of creation, in UTC, which is the default where there is a thread. `vector` declares that records
     have vectors, `embed` are the paths of texts that an embedder makes vectors of. `history` and `feed` say
     which replaced versions the store keeps and whether changes are announced. `owner` is the room that alone
-    may write.
+    may write. `ttl` is how long a record lives after it was put: `"14d"`, a timedelta or seconds; with
+    `refresh_on_read` it lives that long after it was last read.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Schema(Generic[T]):
     thread: str | None = None
     vector: VectorSpec | None = None
     embed: tuple[str, ...] = ()
+    ttl: timedelta | str | float | None = None
+    refresh_on_read: bool = False
     shape: CompiledContract[T] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +77,12 @@ class Schema(Generic[T]):
         self._set("dates", self._check_dates())
         self._set("embed", self._check_embedded())
         self._check_keeping()
+        self._set("ttl", self._check_ttl())
+
+    @property
+    def lifetime(self) -> timedelta | None:
+        """How long a record lives after it was put; None: until it is deleted."""
+        return self.ttl if isinstance(self.ttl, timedelta) else None
 
     def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)
@@ -210,6 +221,22 @@ class Schema(Generic[T]):
                 ids.check_name(self.owner, "owner")
             except InputError as error:
                 raise SchemaError(f"{self.name}: {error.message}", field="owner") from None
+
+    def _check_ttl(self) -> timedelta | None:
+        if type(self.refresh_on_read) is not bool or (self.refresh_on_read and self.ttl is None):
+            raise SchemaError(
+                f"{self.name}: refresh_on_read is {self.refresh_on_read!r}",
+                hint="True or False; True needs a ttl",
+                field="refresh_on_read",
+            )
+        found = span.parse(self.ttl)
+        if self.ttl is not None and (found is None or not timedelta(0) < found <= MAX_TTL):
+            raise SchemaError(
+                f"{self.name}: ttl is {self.ttl!r}",
+                hint='"90s", "15m", "12h", "14d" or "2w", a timedelta, or seconds; at most 100 years',
+                field="ttl",
+            )
+        return found
 
     def can_read(self, version: int) -> bool:
         """Return whether there are steps from a stored version to this one."""

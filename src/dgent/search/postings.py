@@ -20,6 +20,7 @@ from operator import lt, mul
 from typing import NamedTuple
 
 from dgent.errors import Corrupt
+from dgent.search.loaded import find_columns
 
 PAGE = 960  # bytes, so that four rows fit in a page of SQLite and none needs another one
 _LANE = 4  # bytes of a key at most, counted from the first one
@@ -34,6 +35,7 @@ _LOW = bytes(value & _HALF for value in range(256))
 _HIGH = bytes(value >> 4 for value in range(256))
 _RAISED = bytes((value << 4) & 255 for value in range(256))
 _SMALL = bytes(range(_HALF + 1))
+_RISING = bytes(range(256))
 _SINGLE = [bytes((value,)) for value in range(256)]
 
 Posting = tuple[int, int, int]
@@ -98,9 +100,11 @@ def join_postings(some: Sequence[Postings]) -> Postings:
     """Return several postings as one, in their order."""
     if len(some) == 1:
         return some[0]
-    keys: Sequence[int] = [key for each in some for key in each.keys]
+    keys: array[int] | list[int] = []
     if all(isinstance(each.keys, array) and each.keys.itemsize == _LANE for each in some):
-        keys = array("I", keys)
+        keys = array("I")
+    for each in some:
+        keys.extend(each.keys)
     return Postings(
         keys,
         b"".join([each.counts for each in some]),
@@ -120,8 +124,16 @@ def pack(page: Postings) -> tuple[int, bytes]:
     if width == 2 and columns[1][-1] + 2 < len(columns[1]) <= _MOST_STEPPED:
         head |= _STEPS
         last = columns[1][-1]
-        columns = [bytes((last, *map(columns[1].count, range(last + 1)))), columns[0]]
+        columns = [_SINGLE[last], _count_each(columns[1], last), columns[0]]
     return first, b"".join((bytes((head,)), *columns, page.sizes, page.near, counts))
+
+
+def _count_each(column: bytes, last: int) -> bytes:
+    """Return how often each value is in a column, from 0 to the last one."""
+    if columns := find_columns():
+        counted: bytes = columns.count_each(column)
+        return counted
+    return bytes(map(column.count, range(last + 1)))
 
 
 def _count_from(first: int, keys: Sequence[int]) -> bytes:
@@ -213,7 +225,9 @@ def unpack_all(pages: Iterable[tuple[int, bytes]]) -> Postings:
 def _unpack_usual(pages: Iterable[tuple[int, bytes]]) -> Postings:
     """Return what is in pages whose keys take two bytes, and their counts half a byte, column by column."""
     columns: tuple[list[bytes], ...] = [], [], [], [], [], []
-    low, high, firsts, sizes, near, halves = columns
+    low, high, times, sizes, near, halves = columns  # `times`: of how many records each second byte is
+    firsts: list[int] = []
+    records: list[int] = []
     parts: list[slice] = []
     end = 0
     for first, raw in pages:
@@ -221,24 +235,49 @@ def _unpack_usual(pages: Iterable[tuple[int, bytes]]) -> Postings:
         at = start + count
         low.append(raw[start:at])
         if start > 1:
-            high.append(b"".join(map(mul, _SINGLE, raw[2:start])))
+            high.append(_RISING[: start - 2])
+            times.append(raw[2:start])
         else:
             high.append(raw[at : at + count])
+            times.append(b"\1" * count)
             at += count
-        firsts.append(first.to_bytes(_LANE, "little") * count)
+        firsts.append(first)
+        records.append(count)
         sizes.append(raw[at : at + count])
         near.append(raw[at + count : at + 2 * count])
         halves.append(raw[at + 2 * count :])
         parts.append(slice(end, end + count))
         end += count + count % 2
     counts = _widen(b"".join(halves), end)
-    added = b"".join(firsts)
+    add_up = add_up_keys if (found := find_columns()) is None else found.add_up_keys
+    keys = add_up(firsts, records, b"".join(low), high, times)
+    return Postings(
+        _integers((keys,)), b"".join(map(counts.__getitem__, parts)), b"".join(sizes), b"".join(near)
+    )
+
+
+def add_up_keys(
+    firsts: Sequence[int], records: Sequence[int], low: bytes, high: Sequence[bytes], times: Sequence[bytes]
+) -> bytes:
+    """Return the keys of pages, four bytes each, given the first one and the number of records of each page.
+
+    `low` has the lowest bytes of all keys, `high` the next ones in each page, each as often as `times` says:
+    one for each record, or all from 0 on.
+    """
+    added = b"".join(
+        [first.to_bytes(_LANE, "little") * count for first, count in zip(firsts, records, strict=True)]
+    )
     lanes = bytearray(len(added))
-    lanes[::_LANE], lanes[1::_LANE] = b"".join(low), b"".join(high)
+    lanes[::_LANE] = low
+    lanes[1::_LANE] = b"".join(
+        [
+            values if len(values) == count else b"".join(map(mul, _SINGLE, each))
+            for values, each, count in zip(high, times, records, strict=True)
+        ]
+    )
     # As one number: this adds to all of them at once.
     together = int.from_bytes(lanes, "little") + int.from_bytes(added, "little")
-    keys = _integers((together.to_bytes(len(added), "little"),))
-    return Postings(keys, b"".join(map(counts.__getitem__, parts)), b"".join(sizes), b"".join(near))
+    return together.to_bytes(len(added), "little")
 
 
 def _unpack_each(pages: Iterable[tuple[int, bytes]]) -> Postings:

@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
-from itertools import chain, compress, groupby, islice, repeat, takewhile
-from operator import add, eq
+from itertools import chain, compress, groupby, starmap, takewhile
+from operator import add
 from types import MappingProxyType
 from typing import NamedTuple
 
+from dgent.search.join import SoughtWord, complete, find_common, find_levels, shift_counts
 from dgent.search.postings import Postings
 from dgent.search.score import idf, saturate
 
 _SLACK = 1 + 1e-9  # parts that are added in another order may differ in their last bits
 _RARE = 16
-_LEVELS = 8
 _MANY_SEEDS = 500
-_SPARSE = 8
-_FITTING = 20  # the same, where only neighbours are compared
 _SHORT = 500  # bytes that are looked at one by one
 _FEW_RECORDS = 200  # that are sorted by their scores at once
 _LANE = 8  # bytes of a signature that are made at once
@@ -44,42 +41,6 @@ class Ranked(NamedTuple):
     score: float
     record_key: int
     signature: int
-
-
-class _Word(NamedTuple):
-    place: int
-    found: Sequence[Postings]
-    rarity: float
-    most: float  # no record gets more for this word
-    near: int  # the neighbours that it must have
-
-    @property
-    def records(self) -> int:
-        return sum(len(some.keys) for some in self.found)
-
-    @property
-    def keys(self) -> Iterator[int]:
-        """The records that have it."""
-        return chain.from_iterable(some.keys for some in self.found)
-
-    @property
-    def fitting(self) -> Iterator[int]:
-        """The records in which it has its neighbours."""
-        if not self.near:
-            return self.keys
-        having = _having(self.near)
-        return chain.from_iterable(compress(some.keys, some.near.translate(having)) for some in self.found)
-
-    def find_fitting(self, record_keys: set[int]) -> set[int]:
-        """Return those of some records in which it has its neighbours."""
-        if len(record_keys) * _FITTING >= self.records:
-            return record_keys.intersection(self.fitting)
-        having, in_order = _having(self.near), sorted(record_keys)
-        fitting: set[int] = set()
-        for some in self.found:
-            here, places = _find_places(some.keys, in_order)
-            fitting.update(compress(here, map(having.__getitem__, map(some.near.__getitem__, places))))
-        return fitting
 
 
 class _Group(NamedTuple):
@@ -124,12 +85,12 @@ class Ranking:
         }
         self._rarities = [word.rarity for word in self._words.values()]
         self._required = [self._words[name] for name in required]
-        self._scores: dict[int, float | None] = {}  # of signatures; None for those that lack a required word
+        self._scores: dict[int, float] = {}  # of signatures
 
-    def _weigh(self, place: int, found: Sequence[Postings], total: int, near: int) -> _Word:
+    def _weigh(self, place: int, found: Sequence[Postings], total: int, near: int) -> SoughtWord:
         rarity = idf(total, sum(len(some.keys) for some in found))
         best = (saturate(_find_most(some.counts), self._norm[_find_least(some.sizes)]) for some in found)
-        return _Word(place, found, rarity, rarity * max(best, default=0.0), near)
+        return SoughtWord(place, found, rarity, rarity * max(best, default=0.0), near)
 
     def find_best(self, few: int) -> list[Ranked]:
         """Return the best records, at most so many; those of the same score newest first."""
@@ -147,29 +108,29 @@ class Ranking:
             if word.records > sum(each.records for each in rest) / _RARE:
                 return self._find_among_many(rest, few, found, least)
             # Those of a rare word at once: what they score often spares looking at all others.
-            found |= _complete(set(word.keys).difference(found), rest)
+            found |= complete(set(word.keys).difference(found), rest)
             _, least = self._choose_all(found, few)
         return self._choose_all(found, few)[0]
 
     def _find_among_many(
-        self, words: Sequence[_Word], few: int, found: dict[int, int], least: float
+        self, words: Sequence[SoughtWord], few: int, found: dict[int, int], least: float
     ) -> list[Ranked]:
         """Return the best records, given the signatures of all that have other words, and what they score."""
-        levels = _find_levels(words)
+        levels = find_levels(words)
         if levels and len(levels[0]) <= _FEW_RECORDS:  # all records with several words are soon looked at
-            found |= _complete(set(levels[0]).difference(found), words)
+            found |= complete(set(levels[0]).difference(found), words)
             return self._add_singles(words, few, found)
         if not least:
-            found |= _complete(_choose_seeds(words, levels, few).difference(found), words)
+            found |= complete(_choose_seeds(words, levels, few).difference(found), words)
             _, least = self._choose_all(found, few)
         fewest = max(_count_needed(words, least), 2)
         if fewest - 2 < len(levels):
             able = set(levels[fewest - 2])
             able.intersection_update(_find_essential(words, least))
-            found |= _complete(able.difference(found), words)
+            found |= complete(able.difference(found), words)
         return self._add_singles(words, few, found)
 
-    def _add_singles(self, words: Sequence[_Word], few: int, found: dict[int, int]) -> list[Ranked]:
+    def _add_singles(self, words: Sequence[SoughtWord], few: int, found: dict[int, int]) -> list[Ranked]:
         """Return the best records, given the signatures of those with several words that may be such."""
         best, least = self._choose_all(found, few)
         for word in words:
@@ -183,15 +144,23 @@ class Ranking:
     @cached_property
     def _candidates(self) -> dict[int, int]:
         """The signatures of the records that have all required words."""
-        rarest, *others = sorted(self._required, key=lambda word: word.records)
-        having = set(rarest.fitting)
-        for word in others:
-            having = word.find_fitting(having)
-        return _complete(having, self._words.values())
+        return complete(find_common(self._required), self._words.values())
+
+    def rank_among(self, record_keys: Set[int]) -> list[Ranked]:
+        """Return those of some records that have words of the search, and all required ones, best first."""
+        found = complete(record_keys, self._words.values())
+        if self._required:
+            shifts = [8 * word.place + 8 for word in self._required]
+            found = {
+                key: signature
+                for key, signature in found.items()
+                if all(signature >> shift & 255 for shift in shifts)
+            }
+        return self._choose_all(found, len(found))[0] if found else []
 
     def find_signatures(self, record_keys: Set[int]) -> dict[int, int]:
         """Return the signatures of those records that have some of the words."""
-        return _complete(record_keys, self._words.values())
+        return complete(record_keys, self._words.values())
 
     def parts(self, signature: int) -> dict[str, float]:
         """Return how much each word adds to the score of a record."""
@@ -203,25 +172,19 @@ class Ranking:
                 found[name] = word.rarity * saturate(count, norm)
         return found
 
-    def _score(self, signature: int) -> float | None:
-        known = self._scores.get(signature, -1.0)
-        if known != -1.0:
-            return known
+    def _score(self, signature: int) -> float:
         total = 0.0
         norm, left = self._norm[signature & 255], signature
         for rarity in self._rarities:
             left >>= 8
             if count := left & 255:
                 total += rarity * (count / (count + norm))  # as `parts` has it, and in that order
-        lacking = self._required and not all(signature >> 8 * word.place + 8 & 255 for word in self._required)
-        score = None if lacking else total
-        self._scores[signature] = score
-        return score
+        return total
 
     def _choose_all(self, found: Mapping[int, int], few: int) -> tuple[list[Ranked], float]:
         return self._choose([*found], [*found.values()], few)
 
-    def _choose_single(self, word: _Word, few: int) -> list[Ranked]:
+    def _choose_single(self, word: SoughtWord, few: int) -> list[Ranked]:
         """Return the best records by one word alone: those of the best signatures, without making all."""
         if any(0 in found.sizes for found in word.found):  # texts without words, found by their dates
             keys = [*word.keys]
@@ -237,24 +200,20 @@ class Ranking:
                 sizes = _keep_bytes(found.sizes, found.counts, count)
                 for size, records in _count_lowest(sizes.translate(None, b"\0"), few):
                     signature = size | count << 8 * word.place + 8
-                    score = self._score(signature) or 0.0
-                    groups.append(_Group(score, signature, records, found.keys, sizes))
+                    groups.append(_Group(self._score(signature), signature, records, found.keys, sizes))
         return _take_best(groups, few)
 
     def _choose(self, keys: Sequence[int], signatures: Sequence[int], few: int) -> tuple[list[Ranked], float]:
         """Return the best of some records, and the score that others must reach to be among them."""
+        scores = self._scores
+        for signature in set(signatures).difference(scores):
+            scores[signature] = self._score(signature)
         if len(keys) <= _FEW_RECORDS:
-            every = [
-                Ranked(score, key, signature)
-                for key, signature in zip(keys, signatures, strict=True)
-                if (score := self._score(signature)) is not None
-            ]
-            every.sort(reverse=True)
-            return every[:few], every[few - 1].score if len(every) >= few else 0.0
+            found = zip(map(scores.__getitem__, signatures), keys, signatures, strict=True)
+            every = sorted(found, reverse=True)
+            return [*starmap(Ranked, every[:few])], every[few - 1][0] if len(every) >= few else 0.0
         scored = [
-            (score, signature, records)
-            for signature, records in Counter(signatures).items()
-            if (score := self._score(signature)) is not None
+            (scores[signature], signature, records) for signature, records in Counter(signatures).items()
         ]
         scored.sort(reverse=True)
         best: dict[int, float] = {}
@@ -333,7 +292,7 @@ def _select(
 def _sign(found: Postings, place: int) -> Iterable[int]:
     """Return the signatures of records of which one word is known."""
     if place + 1 >= _LANE:
-        return map(add, found.sizes, map(_shift_counts(place).__getitem__, found.counts))
+        return map(add, found.sizes, map(shift_counts(place).__getitem__, found.counts))
     raw = bytearray(_LANE * len(found.keys))
     raw[::_LANE] = found.sizes
     raw[place + 1 :: _LANE] = found.counts
@@ -343,19 +302,7 @@ def _sign(found: Postings, place: int) -> Iterable[int]:
     return lanes
 
 
-def _find_levels(words: Sequence[_Word]) -> list[list[int]]:
-    """Return the records with two of the words, those with three, and so on; some are there repeatedly."""
-    every = [*chain.from_iterable(some.keys for word in words for some in word.found)]
-    every.sort()
-    levels: list[list[int]] = []
-    for _ in words[1:_LEVELS]:
-        # A record that is there n times follows itself n - 1 times.
-        every = [*compress(every, map(eq, every, islice(every, 1, None)))]
-        levels.append(every)
-    return levels
-
-
-def _choose_seeds(words: Sequence[_Word], levels: Sequence[Sequence[int]], few: int) -> set[int]:
+def _choose_seeds(words: Sequence[SoughtWord], levels: Sequence[Sequence[int]], few: int) -> set[int]:
     """Return some records that score high: those with the most words, or with those that give most."""
     several: set[int] = set()
     for level in reversed(levels):
@@ -371,17 +318,17 @@ def _choose_seeds(words: Sequence[_Word], levels: Sequence[Sequence[int]], few: 
     return several
 
 
-def _find_essential(words: Sequence[_Word], least: float) -> Iterator[int]:
+def _find_essential(words: Sequence[SoughtWord], least: float) -> Iterator[int]:
     """Return the records that have one of the words without which no record reaches a score."""
     needed = takewhile(lambda place: _sum_most(words[place:]) * _SLACK >= least, range(len(words)))
     return chain.from_iterable(words[place].keys for place in needed)
 
 
-def _sum_most(words: Iterable[_Word]) -> float:
+def _sum_most(words: Iterable[SoughtWord]) -> float:
     return sum(word.most for word in words)
 
 
-def _count_needed(words: Iterable[_Word], least: float) -> int:
+def _count_needed(words: Iterable[SoughtWord], least: float) -> int:
     """Return how many words a record must have to reach a score, if they are those that give most."""
     reached, needed = 0.0, 0
     for word in words:
@@ -392,47 +339,7 @@ def _count_needed(words: Iterable[_Word], least: float) -> int:
     return needed
 
 
-def _complete(record_keys: Set[int], words: Iterable[_Word]) -> dict[int, int]:
-    """Return the signatures of some records."""
-    found: dict[int, int] = {}
-    in_order: list[int] = []
-    for word in words:
-        shifted = _shift_counts(word.place)
-        for keys, counts, sizes, _ in word.found:
-            if len(record_keys) * _SPARSE < len(keys):
-                in_order = in_order or sorted(record_keys)
-                having, places = _find_places(keys, in_order)
-                before = map(found.get, having, map(sizes.__getitem__, places))
-                more = map(shifted.__getitem__, map(counts.__getitem__, places))
-            else:
-                here = [*map(record_keys.__contains__, keys)]
-                having = [*compress(keys, here)]
-                before = map(found.get, having, compress(sizes, here))
-                more = map(shifted.__getitem__, compress(counts, here))
-            found.update(zip(having, map(add, before, more), strict=True))
-    return found
-
-
-def _find_places(keys: Sequence[int], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return those of some keys, in order, that are among others in order, and where these are."""
-    places = [*map(bisect_left, repeat(keys), wanted)]
-    end = bisect_left(places, len(keys))  # others are above all
-    here = [*map(eq, wanted, map(keys.__getitem__, islice(places, end)))]
-    return [*compress(wanted, here)], [*compress(places, here)]
-
-
 @lru_cache(maxsize=256)
 def _only(value: int) -> bytes:
     """Return for each byte 255 if it is a value, else 0."""
     return bytes(255 * (each == value) for each in _BYTES)
-
-
-@lru_cache(maxsize=256)
-def _having(near: int) -> bytes:
-    """Return for each byte of neighbours 1 if it has some bits, else 0."""
-    return bytes(value & near == near for value in _BYTES)
-
-
-@lru_cache(maxsize=128)
-def _shift_counts(place: int) -> tuple[int, ...]:
-    return tuple(count << 8 * place + 8 for count in range(256))

@@ -94,8 +94,8 @@ def _unpack(raw: bytes, lane: int) -> Postings:
     """Return the postings of a word from the bytes of runs."""
     unit = lane + FACTS
     if len(raw) == unit:
-        key = int.from_bytes(raw[:lane], "little")
-        return Postings([key], raw[lane + 2 :], raw[lane : lane + 1], raw[lane + 1 : lane + 2])
+        keys = array("I" if lane == 4 else "Q", (int.from_bytes(raw[:lane], "little"),))
+        return Postings(keys, raw[lane + 2 :], raw[lane : lane + 1], raw[lane + 1 : lane + 2])
     lanes = bytearray(len(raw) // unit * lane)
     for place in range(lane):
         lanes[place::lane] = raw[place::unit]

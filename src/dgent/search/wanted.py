@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +25,8 @@ _MOST_AROUND = 1_000  # characters of such a place
 _SHORT = 1_000  # characters of a search that is remembered
 
 _QUOTED = re.compile('"([^"]*+)"|\u201c([^\u201c\u201d]*+)\u201d|\u00ab([^\u00ab\u00bb]*+)\u00bb')
+
+_REST = re.compile(r"[a-z0-9]*+([.'][a-z0-9])?[^a-z0-9]*+")  # of a word, and what is before the next one
 
 _STOP = """
 a about after again all also am an and any are as at be because been before being between both but by
@@ -167,17 +169,56 @@ def _holds(plain: str, phrase: Phrase, language: Language) -> bool:
 
     Words are first told apart by the letters that stemming leaves, so that most are not stemmed.
     """
-    outline, tries, at = _outline(phrase), _MOST_TRIES, 0
-    while found := outline.search(plain, at):
-        start, end = plain.rfind(" ", 0, found.start()) + 1, plain.find(" ", found.end())
+    tries = _MOST_TRIES
+    for start, end in _find_places(plain, phrase):
+        start, end = plain.rfind(" ", 0, start) + 1, plain.find(" ", end)
         around = plain[start : end if end >= 0 else len(plain)]
         tries -= 1
         if not tries or len(around) > _MOST_AROUND:
             return phrase.stands_in(join_words(plain, language))
         if phrase.stands_in(join_words(around, language)):
             return True
-        at = found.start() + 1
     return False
+
+
+def _find_places(plain: str, phrase: Phrase) -> Iterator[tuple[int, int]]:
+    """Yield where a phrase may begin in a text of `space_out`, each with where its last word would.
+
+    From where a word may go on after a dot or an apostrophe, a pattern finds them. It would everywhere, but
+    to compile one takes as long as to look at fifty texts.
+    """
+    letters, dotted = _begin_words(phrase)
+    at = 0
+    if not any(each in plain for each in dotted):
+        at = plain.find(letters[0])
+        while at >= 0:
+            end = -1 if at and plain[at - 1].isalnum() else _follow(plain, at, letters)
+            if end is None:
+                break
+            if end >= 0:
+                yield at, end
+            at = plain.find(letters[0], at + 1)
+        else:
+            return
+    outline = _outline(phrase)
+    while found := outline.search(plain, at):
+        yield found.span()
+        at = found.start() + 1
+
+
+def _follow(plain: str, at: int, letters: Sequence[str]) -> int | None:
+    """Return where the last of some words begins that stand side by side from a place on; -1 if they do not.
+
+    None if that cannot be told: a word may go on after a dot or an apostrophe.
+    """
+    for begun in letters[:-1]:
+        if not plain.startswith(begun, at):
+            return -1
+        rest = _REST.match(plain, at + len(begun))
+        if rest is None or rest[1]:
+            return None
+        at = rest.end()
+    return at if plain.startswith(letters[-1], at) else -1
 
 
 @lru_cache(maxsize=256)
@@ -190,6 +231,13 @@ def _needle(phrase: Phrase) -> str | re.Pattern[str]:
         for step in phrase.steps
     ]
     return re.compile(SEPARATOR.join(("", *steps, "")))
+
+
+@lru_cache(maxsize=256)
+def _begin_words(phrase: Phrase) -> tuple[list[str], list[str]]:
+    """Return the letters with which the words of a phrase begin, and these as they begin acronyms."""
+    letters = [*map(_first_letters, phrase.steps)]
+    return letters, [".".join(each) for each in letters if len(each) > 1]
 
 
 @lru_cache(maxsize=256)

@@ -24,6 +24,7 @@ from dgent.store.search import (
     VectorPage,
     WaitingVector,
 )
+from dgent.store.tally import Counts, Tally
 
 LIVE: Literal["live"] = "live"
 """An expectation: a live version must be there, of any rev."""
@@ -455,6 +456,10 @@ class Backend(Protocol):
 
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records match, ignoring limit, offset and cursor."""
+        ...
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return distinct values of a field, or tags, in order, with the number of records that have each."""
         ...
 
     async def search(self, request: SearchRequest) -> SearchPage:

@@ -10,7 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dgent.config.secret import mask
+from dgent.config.url import spell_url
 from dgent.errors import InputError, NoBackendAvailable, Unavailable, Unsupported
+from dgent.ids import check_name
 from dgent.store.backend import Backend
 
 if TYPE_CHECKING:
@@ -33,11 +35,16 @@ class Engine(NamedTuple):
 
 
 def _memory(rest: str, options: dict[str, Any]) -> Backend:
-    if rest:
-        raise InputError(f"memory: takes no place, and got {mask(rest)!r}", hint='write "memory:"')
+    if rest.startswith("/"):
+        raise InputError(
+            f"memory: takes a name or nothing, and got {mask(rest)!r}",
+            hint='write "memory:", or "memory:name" for a store that this process shares',
+        )
     for name in ("durability", "upgrade"):
         options.pop(name, None)
-    backend: Backend = import_module("dgent.store.memory.backend").MemoryBackend(**options)
+    backend: Backend = import_module("dgent.store.memory.backend").MemoryBackend(
+        **options, shared=check_name(rest, "url") if rest else None
+    )
     return backend
 
 
@@ -199,7 +206,7 @@ def backend_for(url: str, **options: Any) -> Backend:
     """Return the backend of a URL, not opened yet. No other engine is ever used in its place."""
     if not isinstance(url, str):
         raise InputError(f"a URL is text, not {type(url).__name__}", field="url")
-    scheme, colon, rest = url.partition(":")
+    scheme, colon, rest = spell_url(url).partition(":")
     for engine in (*ENGINES, *SERVERS):
         if colon and engine.scheme == scheme:
             if "\0" in rest:
@@ -215,9 +222,28 @@ def backend_for(url: str, **options: Any) -> Backend:
                     hint="it is for https://host/constellation",
                     field="token",
                 )
-            return engine.make(rest, given)
+            if not given.pop("read_only", False):
+                return engine.make(rest, given)
+            return _make_read_only(engine, rest, given)
     known = ", ".join(engine.example for engine in (*ENGINES, *SERVERS[:1]))
     raise InputError(f"{scheme!r} is not an engine of this build", hint=f"use one of {known}", field="url")
+
+
+def _make_read_only(engine: Engine, rest: str, options: dict[str, Any]) -> Backend:
+    if engine.name == "jsonl":
+        raise Unsupported(
+            "a folder of lines cannot be opened read-only: reading it takes its lock",
+            hint="copy the folder and open the copy, or leave read_only out",
+        )
+    if engine.name in ("sqlite", "postgres"):
+        options["read_only"] = True
+    return read_only(engine.make(rest, options))
+
+
+def read_only(backend: Backend) -> Backend:
+    """Return a backend that refuses writes."""
+    made: Backend = import_module("dgent.store.read_only").ReadOnlyBackend(backend)
+    return made
 
 
 # -- blobs ---------------------------------------------------------------------------------
@@ -225,7 +251,7 @@ def backend_for(url: str, **options: Any) -> Backend:
 
 def contents_for(url: str) -> BlobContents:
     """Return the place for contents of blobs that a URL names."""
-    scheme, _, rest = url.partition(":")
+    scheme, _, rest = spell_url(url).partition(":")
     made: BlobContents
     if scheme == "files" and rest and "\0" not in rest:
         made = import_module("dgent.store.files.blob").FileContents(rest.removeprefix("//"))
@@ -292,6 +318,7 @@ class OpenState:
             "others",
             "provider",
             "storage",
+            "tail",
             "telemetry",
         ),
     )
@@ -307,6 +334,7 @@ class OpenState:
         self.telemetry: ITelemetryStore | None = None  # once it was used
         self.machine: Any = None  # the state of the ports, once one was used
         self.provider: Any = None  # of all stores beside the records, once it was used
+        self.tail: Any = None  # the newest commits, once somebody asked what changed
 
 
 async def open_store(backend: Backend, others: Sequence[str]) -> None:
@@ -346,7 +374,7 @@ def backends_at(
     choose: str,
     backend: Backend | None,
     degrade: Degrade,
-    **options: str | None,
+    **options: Any,
 ) -> tuple[Backend, ...]:
     """Return the backends of a list of places, the preferred one first."""
     if choose != "priority":
@@ -358,7 +386,7 @@ def backends_at(
     return tuple(backend_for(each, **_options_of(each, url, options)) for each in url)
 
 
-def _options_of(url: str, urls: Sequence[str], options: dict[str, str | None]) -> dict[str, str | None]:
+def _options_of(url: str, urls: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of one of several places: a replica is one of the first, a token is for servers."""
     own = {**options, "read_url": options.get("read_url") if url is urls[0] else None}
     if len(urls) > 1 and not is_server(url):
@@ -372,7 +400,7 @@ def is_server(url: str) -> bool:
 
 
 def backend_at(
-    url: str | Sequence[str] | None, degrade: Degrade, outbox: str | None, **options: str | None
+    url: str | Sequence[str] | None, degrade: Degrade, outbox: str | None, **options: Any
 ) -> tuple[Backend, tuple[str, ...]]:
     """Return the backend for the named places, and the places that this backend does not stand for."""
     if degrade not in (None, False, True, "optimistic"):
@@ -389,6 +417,8 @@ def backend_at(
         urls = list(url)
     if not urls:
         raise InputError("the list of places is empty", field="url")
+    if degrade and options.get("read_only"):
+        raise InputError("read_only and degrade cannot be combined", hint="give one of them")
     if not degrade:
         if outbox is not None:
             raise InputError("an outbox needs a store that may be unavailable", hint="pass degrade=True")
@@ -397,7 +427,7 @@ def backend_at(
 
 
 def _degradable(
-    urls: Sequence[str], degrade: Degrade, outbox: str | None, options: dict[str, str | None]
+    urls: Sequence[str], degrade: Degrade, outbox: str | None, options: dict[str, Any]
 ) -> Backend:
     from dgent.store.offline.backend import DegradableBackend, Place  # loads when it is used
     from dgent.store.offline.outbox import Outbox

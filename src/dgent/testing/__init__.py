@@ -32,6 +32,7 @@ from dgent.testing.basic import BasicContract
 from dgent.testing.concurrency import ConcurrencyContract
 from dgent.testing.contract import Contract
 from dgent.testing.error import ErrorContract
+from dgent.testing.expiry import ExpiryContract
 from dgent.testing.feed import FeedContract
 from dgent.testing.forget import ForgetContract
 from dgent.testing.history import HistoryContract
@@ -43,6 +44,7 @@ from dgent.testing.retention import RetentionContract
 from dgent.testing.schema import SchemaContract
 from dgent.testing.scramble import scramble
 from dgent.testing.search import SearchContract
+from dgent.testing.tally import TallyContract
 from dgent.testing.transaction import TransactionContract
 from dgent.testing.update import UpdateContract
 from dgent.testing.version import VersionContract
@@ -53,6 +55,8 @@ CONTRACTS: tuple[type[Contract], ...] = (
     QueryContract,
     OrderContract,
     UpdateContract,
+    ExpiryContract,
+    TallyContract,
     TransactionContract,
     HistoryContract,
     RetentionContract,
@@ -71,6 +75,7 @@ __all__ = [
     "BasicContract",
     "ConcurrencyContract",
     "ErrorContract",
+    "ExpiryContract",
     "FeedContract",
     "ForgetContract",
     "HistoryContract",
@@ -81,6 +86,7 @@ __all__ = [
     "RetentionContract",
     "SchemaContract",
     "SearchContract",
+    "TallyContract",
     "TransactionContract",
     "UpdateContract",
     "VersionContract",

@@ -157,6 +157,7 @@ def _queries(records: Sequence[Datum], middle: datetime) -> Iterator[Query]:
         Query(schema="note", where={"n": {"$lt": 3}}),
         Query(any_tags=frozenset({"t0", "t2"}), author="system"),
         Query(prefix="00"),
+        Query(ids={datum.id for datum in records[::5]}),
         Query(schema="never"),
         Query(updated_since=middle),
         Query(updated_since=middle + tick, schema="note"),
@@ -166,10 +167,11 @@ def _queries(records: Sequence[Datum], middle: datetime) -> Iterator[Query]:
         Query(updated_since=last + tick),
         Query(updated_until=middle - timedelta(days=1)),
     ):
-        for descending in (True, False):
-            yield query.replace(order_by="updated_at", descending=descending, limit=20, offset=3)
-        yield query.replace(order_by="updated_at", limit=3, content=False)
-        yield query.replace(order_by="updated_at", limit=None)
+        for order_by in ("updated_at", "seq"):
+            for descending in (True, False):
+                yield query.replace(order_by=order_by, descending=descending, limit=20, offset=3)
+            yield query.replace(order_by=order_by, limit=3, content=False)
+            yield query.replace(order_by=order_by, limit=None)
         if query.updated_since is not None or query.updated_until is not None:
             yield query.replace(limit=20)
             yield query.replace(limit=None, order_by="n", descending=False)

@@ -39,6 +39,7 @@ from dgent.store.port.blob import (
     make_damage_error,
     name_user,
 )
+from dgent.store.read_only import check_writable
 from dgent.store.registry import contents_beside, contents_for
 from dgent.universe.blob_record import (
     CONTENT,
@@ -173,6 +174,7 @@ class BlobStore(BlobCalls):
     def _check_may_write(self, expect: Expect) -> Expect:
         """Refuse before a byte is taken; who may only add gets a new key or none."""
         gate = self._universe.backend
+        check_writable(gate.inner if isinstance(gate, Gate) else gate)
         if isinstance(gate, Gate):
             if gate.principal.trust == "untrusted":
                 raise Denied(f"{gate.principal.name} is untrusted and may not write")

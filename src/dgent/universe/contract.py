@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from dgent.errors import (
@@ -65,6 +66,8 @@ class Contracts:
     def __init__(self) -> None:
         self._by_name: dict[str, Schema[Any]] = {}
         self._by_class: dict[type, list[Schema[Any]]] = {}
+        self.lifetimes: dict[str, timedelta] = {}  # of the schemas whose records expire
+        self.refreshed: dict[str, timedelta] = {}  # of those whose records live on when they are read
         self._warned: set[tuple[str | None, int | None]] = set()
 
     def add(self, schema: Schema[Any]) -> bool:
@@ -91,6 +94,12 @@ class Contracts:
         if schema.contract is not None:
             self._by_class[schema.shape.made] = [*others, schema]
         self._by_name[schema.name] = schema
+        self.lifetimes.pop(schema.name, None)
+        self.refreshed.pop(schema.name, None)
+        if schema.lifetime is not None:
+            self.lifetimes[schema.name] = schema.lifetime
+            if schema.refresh_on_read:
+                self.refreshed[schema.name] = schema.lifetime
         return True
 
     def by_name(self, name: str | None) -> Schema[Any] | None:

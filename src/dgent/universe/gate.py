@@ -64,6 +64,7 @@ from dgent.store.search import (
     VectorPage,
     WaitingVector,
 )
+from dgent.store.tally import Counts, Tally
 from dgent.universe.position import known_seq
 from dgent.universe.room import load_room
 
@@ -259,6 +260,15 @@ class Gate:
         if query.schema is not None and self._is_open(query.schema):
             return await self.inner.count(query, view, as_of)
         return await self.inner.count(_narrow(query, await self._scopes()), view, as_of)
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return the values or tags of records that may be seen, with their counts."""
+        self._check_reads()
+        schema = tally.query.schema
+        if schema is None or not self._is_open(schema):
+            narrowed = _narrow(tally.query, await self._scopes())
+            tally = msgspec.structs.replace(tally, query=narrowed)
+        return await self.inner.tally(tally, view, as_of)
 
     async def search_vectors(
         self,

@@ -19,9 +19,11 @@ from dgent.universe import upgrade, write
 from dgent.universe.check import schemas_of, seq_of
 from dgent.universe.contract import Contracts, warn_of_dispute, warn_of_texts
 from dgent.universe.embedding import Embedding
+from dgent.universe.expiry import ExpiryKeeper
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.past import Past, find_past
 from dgent.universe.room_texts import RoomTexts
+from dgent.universe.stamp import lower_handle
 from dgent.universe.transaction import Names
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class UniverseHandle(ABC):
         self._texts: dict[str, int] = {}  # records written here since the texts of a schema were indexed
         self._room_texts = RoomTexts()
         self._fresh = write.FreshKinds()
+        self._expiry = ExpiryKeeper()
         self._embedding = None if embedder is None else Embedding(embedder)
 
     @abstractmethod
@@ -96,11 +99,12 @@ class UniverseHandle(ABC):
         async with self._declaring:
             if self._life.closed:
                 return
-            self._life.closed = True
+            self._life.closed, self._life.tail = True, None
             try:
                 if self._life.loop is asyncio.get_running_loop():
                     if self._embedding is not None:
                         await self._embedding.cancel()
+                    await self._expiry.cancel(self._as_universe())
                     await self._builds.cancel()
                     if self._life.blobs is not None:
                         await self._life.blobs.contents.close()
@@ -150,7 +154,8 @@ class UniverseHandle(ABC):
             raise InputError(f"this handle acts for {self.backend.principal.name!r} already")
         if principal.trust == "partner":
             return self._twin(author=principal.name)
-        gate: Backend = Gate(self._as_universe(), principal)
+        gate = Gate(self._as_universe(), principal)
+        gate = gate.over(lower_handle(self._as_universe(), principal.trust).backend, None)
         return self._twin(author=principal.name, backend=gate, rooms=set())
 
     async def at(self, moment: int | datetime) -> Universe:
@@ -170,6 +175,12 @@ class UniverseHandle(ABC):
         """The moment that this handle reads at, by `at`; None for the present."""
         backend = self.backend.inner if isinstance(self.backend, Gate) else self.backend
         return backend if isinstance(backend, Past) else None
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened with `read_only=True`."""
+        backend = self.backend.inner if isinstance(self.backend, Gate) else self.backend
+        return bool(getattr(backend, "read_only", False))
 
     def present(self) -> Universe:
         """Return the same handle for the present."""
@@ -257,6 +268,8 @@ class UniverseHandle(ABC):
                 declared = await self._builds.declare(self.backend, schema, self.contracts)
                 self._undeclared.remove(schema)
                 self._watch_folds(schema)
+                if schema.lifetime is not None:
+                    self._expiry.start(self._as_universe(), schema.lifetime)
                 if declared.disputed:
                     warn_of_dispute(schema)
                 if declared.texts:

@@ -19,6 +19,7 @@ from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.store.backend import STORED, Backend, BackendStats, Change, Guard, Page, PartView, Version, View
 from dgent.store.search import SearchPage, SearchRequest, VectorPage
+from dgent.store.tally import Counts, Tally
 
 WRITES = ("commit", "forget", "compact", "drop_index", "store_vectors", "states_before")
 SAME = (
@@ -68,6 +69,10 @@ class Past:
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return how many records matched."""
         return await self.inner.count(query, view, self._earlier(as_of))
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return the values or tags that records had, with their counts."""
+        return await self.inner.tally(tally, view, self._earlier(as_of))
 
     async def search(self, request: SearchRequest) -> SearchPage:
         """Return the records that had some of the words, best first."""

@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dgent import ids
+from dgent import clock, codec, ids
 from dgent.errors import InputError, Unsupported
+from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.model.vector import Metric
 from dgent.store.backend import AsOf, Backend, Page, View
 from dgent.store.search import NONE_OWN, OwnVersions, SearchRequest, VectorPage
+from dgent.store.tally import Counts, Tally
 from dgent.universe import search
-from dgent.universe.check import check_query, query_of, seq_of, since_after
+from dgent.universe.check import check_limit, check_query, query_of, seq_of, since_after
 from dgent.universe.contract import Doubts, Recalled, raw_of
 from dgent.universe.embedding import EmbeddingReport, report_embedding
 from dgent.universe.gate import Gate
@@ -53,6 +55,8 @@ class UniverseReader(UniverseHandle):
         ids.check_id(id)
         seq = None if as_of is None else await seq_of(self.backend, as_of)
         datum = await self._source(partial).get(id, seq, lazy=not raw)
+        if datum is not None and self.contracts.refreshed and seq is None:
+            self._expiry.note_reads(self._as_universe(), (datum,))
         if raw or datum is None:
             return datum
         return None if self.contracts.is_foreign(datum, self._room) else self.contracts.crystal(datum)
@@ -65,6 +69,8 @@ class UniverseReader(UniverseHandle):
         if isinstance(ids_, str) or not isinstance(ids_, Iterable):
             raise InputError(f"get_many takes ids, not {type(ids_).__name__}", field="ids")
         found = await self._source(partial).get_many(builtins.list(ids_), await seq_of(self.backend, as_of))
+        if self.contracts.refreshed and as_of is None:
+            self._expiry.note_reads(self._as_universe(), [datum for datum in found if datum is not None])
         if raw:
             return [*found]
         is_foreign, lenient = self.contracts.is_foreign, self.contracts.lenient
@@ -126,7 +132,10 @@ class UniverseReader(UniverseHandle):
         if self._undeclared:
             await self._ready()
         seq = None if as_of is None else await seq_of(self.backend, as_of)
-        return await self._source(partial).query(self.contracts.check(query), view or self.contracts, seq)
+        page = await self._source(partial).query(self.contracts.check(query), view or self.contracts, seq)
+        if self.contracts.refreshed and as_of is None:
+            self._expiry.note_reads(self._as_universe(), page.items)
+        return page
 
     async def search(
         self,
@@ -169,8 +178,10 @@ class UniverseReader(UniverseHandle):
             self._texts.setdefault(schema, 0)  # one that nobody declared is kept up from now on
             view = self._room_texts.view_of(schema, self.contracts)
             self._builds.start(self.backend, schema, view)
-        hits = search.make_hits(self.contracts, words, found)
+        hits = await search.make_hits(self._as_universe(), self.contracts, words, found)
         hits.legs, hits.note = legs, note
+        if self.contracts.refreshed and seq is None:
+            self._expiry.note_reads(self._as_universe(), [hit.record for hit in hits])
         return hits
 
     async def _search_fresh(self, asked: Search, mode: Mode, partial: bool) -> Searched:
@@ -282,6 +293,60 @@ class UniverseReader(UniverseHandle):
         wanted = self.contracts.check(query_of(query, filters))
         return await self._source(partial).count(wanted, self.contracts, await seq_of(self.backend, as_of))
 
+    async def values(
+        self,
+        schema: str | type,
+        path: str,
+        *,
+        prefix: str | None = None,
+        limit: int | None = None,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Counts:
+        """Return the distinct values at a path of records of a schema, in order, each with their number.
+
+        `path` may end with `*`, for the items of lists. `prefix` is the beginning of the texts to return;
+        filters are those of queries, as `where`. Without filters an index of the path answers.
+        """
+        await self._ready()
+        name = schema if isinstance(schema, str) else self.schema_for(schema).name
+        parsed = paths.text(paths.parse(path))
+        return await self._tally(
+            query_of(None, {"schema": name, **filters}), parsed, prefix, limit, as_of, partial
+        )
+
+    async def tags(
+        self,
+        schema: str | type | None = None,
+        *,
+        prefix: str | None = None,
+        limit: int | None = None,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Counts:
+        """Return the tags of records, of one schema or of all, in order, each with the number of records."""
+        await self._ready()
+        name = schema if isinstance(schema, str | None) else self.schema_for(schema).name
+        wanted = query_of(None, filters if name is None else {"schema": name, **filters})
+        return await self._tally(wanted, None, prefix, limit, as_of, partial)
+
+    async def _tally(
+        self,
+        query: Query,
+        path: str | None,
+        prefix: str | None,
+        limit: int | None,
+        as_of: AsOf,
+        partial: bool,
+    ) -> Counts:
+        if prefix is not None and (not isinstance(prefix, str) or not codec.is_text(prefix)):
+            raise InputError(f"prefix must be a text, not {prefix!r}", field="prefix")
+        seq = await seq_of(self.backend, as_of)
+        tally = Tally(self.contracts.check(query), path, prefix, check_limit(limit))
+        return await self._source(partial).tally(tally, self.contracts, seq)
+
     # Named as in the protocol; inside this class the type is therefore `builtins.list`.
     async def list(
         self,
@@ -318,11 +383,13 @@ class UniverseReader(UniverseHandle):
         partial = partial or self._partial
         now = None if partial and self._as_universe().degraded is not None else await self.seq()
         seq = now if as_of is None else await seq_of(self.backend, as_of)
-        left = check_query(query).limit
+        left, start = check_query(query).limit, clock.now()
         page_query = query.replace(limit=PAGE if left is None else min(PAGE, left))
         while True:
             page = await self.page(page_query, as_of=seq, raw=raw, partial=partial)
             for found in page.items:
+                if as_of is None and found.expires_at is not None and found.expires_at <= start:
+                    continue  # others commit meanwhile, and at the time of `seq` it had not expired yet
                 yield found
             left = None if left is None else left - len(page.items)
             if page.cursor is None or left == 0:

@@ -41,7 +41,7 @@ class Action(NamedTuple):
     """One thing that a commit did in a room: the author, the operation, and the name of what it changed.
 
     `owner`, `version` and `message` are empty where things of this kind have none. `text` is what happened in
-    words that follow the author: finished ‘Fix crash’.
+    words that follow the author: finished ‘Fix crash’. What is `said` is in the log, and undo passes over it.
     """
 
     kind: str
@@ -53,6 +53,7 @@ class Action(NamedTuple):
     version: int | None = None
     message: str = ""
     text: str = ""
+    said: bool = False
 
     @property
     def sentence(self) -> str:
@@ -237,8 +238,8 @@ class Describers:
 
     async def is_of_user(self, change: Change) -> bool:
         """Check whether a commit changed something of a user, and not only what dgent keeps for itself."""
-        return any(not reserved.is_reserved(item.schema) for item in change.items) or bool(
-            await self.describe(change)
+        return any(not reserved.is_reserved(item.schema) for item in change.items) or any(
+            not each.said for each in await self.describe(change)
         )
 
 

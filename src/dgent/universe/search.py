@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dgent import clock
 from dgent.errors import InputError
@@ -17,6 +17,11 @@ from dgent.search.snippet import Snippet, choose_snippet
 from dgent.search.wanted import Wanted, parse_search
 from dgent.store.search import Found, SearchPage
 from dgent.universe.contract import Contracts, date_source
+from dgent.universe.gate import Trust
+from dgent.universe.origin import find_origins
+
+if TYPE_CHECKING:
+    from dgent.universe.universe import Universe
 
 T = TypeVar("T")
 
@@ -27,8 +32,11 @@ MAX_K = 1_000
 class RecordHit(Generic[T]):
     """A record that a search found.
 
-    `score` is 1 for the best one, `parts` says how much of it comes from each word.
+    `score` is 1 for the best one, `parts` says how much of it comes from each word. `origin` is the trust of
+    those whose words the record was made from.
     """
+
+    origin: Trust = "partner"
 
     def __init__(
         self, found: Found, score: float, parts: dict[str, float], contracts: Contracts, wanted: Wanted
@@ -144,10 +152,14 @@ def _has_words(contracts: Contracts, wanted: Wanted, datum: Datum) -> bool:
     return any(prefix.fits(word) for prefix in wanted.prefixes for word in words)
 
 
-def make_hits(contracts: Contracts, wanted: Wanted, found: SearchPage) -> Hits[Any]:
+async def make_hits(universe: Universe, contracts: Contracts, wanted: Wanted, found: SearchPage) -> Hits[Any]:
     """Return what a search found, as the caller reads it."""
+    origins = await find_origins(universe, [each.datum for each in found.items])
     best = found.items[0].score if found.items else 0.0
     hits: Hits[Any] = Hits(_make_hit(contracts, wanted, each, best) for each in found.items)
+    for hit, origin in zip(hits, origins, strict=True):
+        if origin != "partner":
+            hit.origin = origin
     hits.building, hits.cut, hits.partial = found.building, wanted.cut, found.partial
     return hits
 

@@ -15,6 +15,7 @@ from dgent.store import registry
 from dgent.store.port.relational import IRelationalStore
 from dgent.store.port.telemetry import ITelemetryStore
 from dgent.store.port.vector import SearchResult
+from dgent.store.read_only import check_writable
 from dgent.universe.blob import BlobStore, open_blobs
 from dgent.universe.gate import Gate
 from dgent.universe.machine import machine_of, obey
@@ -126,6 +127,7 @@ class StorageProvider:
         return obey(port, machine_of(self.universe))
 
     def _make_relational(self) -> IRelationalStore:
+        check_writable(self.universe.backend)
         if url := self._place_of("relational"):
             return registry.relational_for(url)
         backend: Any = self.universe.backend

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dgent.errors import Closed, Denied, StorageError, Unsupported
 from dgent.store.backend import Backend
 from dgent.store.port.telemetry import ITelemetryStore, Retention
+from dgent.store.read_only import check_writable
 from dgent.store.registry import OpenState, telemetry_beside, telemetry_for
 from dgent.universe.gate import Gate
 
@@ -42,6 +43,7 @@ def _open(life: OpenState, backend: Backend) -> ITelemetryStore:
     if life.telemetry is None:
         if life.closed:
             raise Closed("this universe is closed", hint="open it again: `async with dgent.open(...) as u`")
+        check_writable(backend)  # opening it makes its file, or its tables
         chosen = life.storage.get("telemetry", {})
         url, retention = chosen.get("url"), retention_of(chosen)
         life.telemetry = (

@@ -334,7 +334,7 @@ class Transaction:
         self._ids.update(each.datum.id for each in found.items if each.datum.id not in own)
         self._queries.append(search.guard_query(self._contracts, asked, wanted, found.schemas))
         await self._advance()
-        return search.make_hits(self._contracts, wanted, found)
+        return await search.make_hits(self._universe, self._contracts, wanted, found)
 
     async def _own_versions(self) -> dict[str, Datum | None]:
         """Return the versions that this transaction writes, None for what it deletes."""

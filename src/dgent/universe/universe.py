@@ -16,10 +16,12 @@ from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import Backend, BackendStats, Change, Committed, Compacted, Forgotten, Keep, Version
 from dgent.store.registry import backend_at, backends_at, blob_folder
+from dgent.store.registry import read_only as read_only_backend
 from dgent.universe import feed, history, relation, upgrade
 from dgent.universe.check import check_limit, check_query
 from dgent.universe.collection import Collection
 from dgent.universe.embedding import report_embedding
+from dgent.universe.expiry import sweep
 from dgent.universe.parts import find_part_ids, prune_parts
 from dgent.universe.reader import UniverseReader
 from dgent.universe.writer import UniverseWriter
@@ -168,6 +170,14 @@ class Universe(UniverseReader, UniverseWriter):
         place: str = self._life.blobs.contents.place
         return place if os.path.isabs(place) else None
 
+    async def sweep(self, limit: int | None = None) -> int:
+        """Delete records that have expired, and return how many; a universe does so by itself now and then.
+
+        It takes small commits. The schema's `history` says whether their versions are kept.
+        """
+        await self._ready()
+        return await sweep(self, check_limit(limit))
+
     async def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Prune old history: keep so many old versions of each record, or those younger than an age."""
         await self._ready()
@@ -217,13 +227,15 @@ def open(
     choose: Literal["priority"] | None = None,
     token: str | None = None,
     storage: Mapping[str, Mapping[str, Any]] | None = None,
+    read_only: bool = False,
 ) -> Universe:
     """Return a universe at a place: `async with dgent.open("sqlite:///memory.db") as u`, or `await` it.
 
-    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder`,
-    `postgresql://user@host/database`, and `https://host/constellation` of a server, with a `token`; without
-    one it is the user's default place. `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is
-    a replica of a Postgres that answers reads.
+    Places are `memory:`, `memory:name` (shared by all handles of this process), `sqlite:///relative.db`,
+    `sqlite:////absolute.db`, `jsonl:folder`, `postgresql://user@host/database`, and
+    `https://host/constellation` of a server, with a `token`; without one it is the user's default place.
+    `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers
+    reads.
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
@@ -236,6 +248,9 @@ def open(
 
     An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
     like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
+
+    With `read_only=True` every write raises Denied before anything is touched; nothing is made, and no
+    format is upgraded. A SQLite file is opened for reading, and a session of Postgres only reads.
 
     `storage` places ports beside the store elsewhere, like the tables `[storage.…]` of the settings:
     `{"telemetry": {"url": "sqlite:///events.db", "keep_days": 30}}`.
@@ -252,10 +267,13 @@ def open(
         "read_url": read_url,
         "upgrade": upgrade,
         "token": token,
+        "read_only": read_only or None,
     }
     if choose is not None:
         choices = backends_at(url, choose, backend, degrade, **options)
         backend = choices[0]
+    if backend is not None and read_only and choose is None:
+        backend = read_only_backend(backend)
     if backend is None:
         backend, others = backend_at(url, degrade, outbox, **options)
     made = Universe(backend, author=author, embedder=embedder)

@@ -37,6 +37,7 @@ def new_datum(
     parent: Any = None,
     content: bytes = b"",
     created_at: datetime | None = None,
+    expires_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[Datum, Any]:
     """Return the datum of a new value, and the value as everyone will read it.
@@ -67,8 +68,20 @@ def new_datum(
         None if parent is None else id_of(parent),
         name,
         version,
+        expires_at=expires_at,
     )
-    return datum, settled
+    return set_expiry(contracts, datum) if contracts.lifetimes else datum, settled
+
+
+def set_expiry(contracts: Contracts, datum: Datum) -> Datum:
+    """Return a datum with its time of expiry, if records of its schema live for a time.
+
+    A new one keeps the time that it has; one that was read from a store gets a new time.
+    """
+    lifetime = contracts.lifetimes.get(datum.schema or "")
+    if lifetime is None or (datum.rev is None and datum.expires_at is not None):
+        return datum
+    return datum.replace(expires_at=clock.from_us(clock.now_us()) + lifetime)
 
 
 def fresh_op(
@@ -79,6 +92,8 @@ def fresh_op(
     It does what `new_datum` does, in fewer steps: most of what agents remember is of this kind.
     """
     schema = contracts.only_of(type(value))
+    if contracts.lifetimes and schema is not None and schema.name in contracts.lifetimes:
+        return None
     found = None if schema is None else schema.shape.settle_flat(value)
     if schema is None or found is None:
         return None
@@ -113,6 +128,8 @@ class FreshKinds:
         if put is None or not backend.has_company():  # type: ignore[attr-defined]
             return None
         schema = contracts.only_of(type(value)) if type(tags) in _SETS else None
+        if contracts.lifetimes and schema is not None and schema.name in contracts.lifetimes:
+            return None
         data = None if schema is None or schema.name in texts else schema.shape.copy_flat(value)
         if schema is None or data is None:
             return None
@@ -149,6 +166,8 @@ def put_op(contracts: Contracts, datum: Datum, expect: Expect, plain: bool = Fal
         datum = datum.replace(problem=None)
     if type(datum.id) is not str:
         datum = datum.replace(id=ids.check_id(datum.id))
+    if contracts.lifetimes:
+        datum = set_expiry(contracts, datum)
     version = contracts.version(datum.schema) if isinstance(datum.schema, str) else None
     if version is not None and datum.schema_version != version and isinstance(datum.data, dict):
         return Put(datum, expect, contracts.index_shape(datum), plain)
@@ -169,6 +188,8 @@ def store_op(contracts: Contracts, thing: Any, expect: Expect) -> tuple[Put, Any
         if schema is None:
             raise InputError(f"the schema {thing.schema_name!r} is not registered here")
         datum, settled = thing.settle(schema)
+        if contracts.lifetimes:
+            datum = set_expiry(contracts, datum)
         return Put(datum, expect, None, True), settled
     if isinstance(thing, Datum):
         return put_op(contracts, thing, expect), None

@@ -104,6 +104,7 @@ class UniverseWriter(UniverseHandle):
         parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
+        expires_at: datetime | None = None,
         expect: Expect = None,
         key: str | None = None,
         note: str | None = None,
@@ -121,6 +122,7 @@ class UniverseWriter(UniverseHandle):
         parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
+        expires_at: datetime | None = None,
         expect: Expect = None,
         key: str | None = None,
         note: str | None = None,
@@ -128,7 +130,7 @@ class UniverseWriter(UniverseHandle):
         """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
 
         A dict without a schema becomes a plain datum, which comes back as `get` gives it. What caused it is
-        its `parent`: a crystal, a datum or an id; or `parent_id`.
+        its `parent`: a crystal, a datum or an id; or `parent_id`. No read shows it after `expires_at`.
         """
         self._check()
         if parent_id is not None:
@@ -136,7 +138,7 @@ class UniverseWriter(UniverseHandle):
                 raise InputError("parent and parent_id cannot be combined", hint="give one of them")
             parent = parent_id
         usual = schema is None and id is None and author is None and source is None and parent is None
-        if usual and created_at is None and key is None and not content:
+        if usual and created_at is None and expires_at is None and key is None and not content:
             if expect is None and note is None and not self._undeclared:
                 together = self._fresh.put(
                     self.backend, self.contracts, value, tags, self.author, self._room, self._texts
@@ -159,8 +161,11 @@ class UniverseWriter(UniverseHandle):
             parent=parent,
             content=content,
             created_at=created_at,
+            expires_at=expires_at,
             key=key,
         )
+        if expires_at is not None:
+            self._expiry.start(self._as_universe())
         stored = await self._put(Put(datum, expect, None, True), key, note)
         if datum.schema is None:
             return stored
@@ -196,8 +201,13 @@ class UniverseWriter(UniverseHandle):
     async def put(
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
-        """Store a datum as it is; returns it with its rev and seq."""
+        """Store a datum as it is; returns it with its rev and seq.
+
+        Where its schema has a ttl it gets its time; a new datum may name another one as `expires_at`.
+        """
         self._check()
+        if isinstance(datum, Datum) and datum.extra is not None:
+            self._expiry.start(self._as_universe())
         return await self._put(write.put_op(self.contracts, datum, expect), key, note)
 
     async def _put(self, op: Put, key: str | None, note: str | None) -> Datum:

@@ -97,6 +97,8 @@ class Appender:
         if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
             return None
         form = self.forms.get((commit.room, made.schema, made.schema_version, made.author))
+        if made.extra is not None and (form is None or not form.state.expires):
+            return None
         known = form is not None and form.state is kernel.state(made.schema) and kernel.are_new((id,))
         return [form] if known else None
 
@@ -121,6 +123,8 @@ class Appender:
                 if "/" in id or id.startswith(reserved.BUILTIN):
                     return None
                 state = states[schema] if schema in states else states.setdefault(schema, state_of(schema))
+                if made.extra is not None and (state is None or not state.expires):
+                    return None
                 form = known((room, schema, made.schema_version, made.author))
                 if form is None or form.state is not state:
                     form = None
@@ -169,7 +173,8 @@ class Appender:
                     made.content,
                 )
             )
-            if form.fields is None or source is not None or made.parent is not None:
+            closer = source is not None or made.parent is not None or made.extra is not None
+            if form.fields is None or closer:
                 records.append(self._look_closer(row, made, form.state))
             else:
                 plain = made.plain

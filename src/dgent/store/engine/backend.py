@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dgent import clock
 from dgent import ids as ids_
 from dgent.errors import Corrupt, HistoryGone, NotFound, Unsupported
 from dgent.model.datum import Datum
@@ -37,16 +38,18 @@ from dgent.store.backend import (
     Version,
     View,
 )
-from dgent.store.engine import fold, history, prune, read, search, text, vector_fold, vector_search
+from dgent.store.engine import expiry, fold, history, prune, read, search, text, vector_fold, vector_search
 from dgent.store.engine.catalog import REF, T_MIN, IndexName, field_index, high, low, require_state
 from dgent.store.engine.check import check_as_of, check_ids, check_keep, check_limit, check_moment, check_seq
 from dgent.store.engine.commit import Ledger, Prepared, key_bytes, prepare
 from dgent.store.engine.errors import TooLong
 from dgent.store.engine.guard import check_guard
 from dgent.store.engine.kernel import FORGET, QUIET, SAME, IndexScan, LoggedOp, Reading
+from dgent.store.engine.narrow import narrow
 from dgent.store.engine.override import find_overrides
 from dgent.store.engine.reference import find_referrers
 from dgent.store.engine.row import Row, datum_of
+from dgent.store.engine.tally import count_values
 from dgent.store.engine.thread import rank_in_threads
 from dgent.store.engine.vector import describe_embedded, open_vectors
 from dgent.store.engine.vector_cache import VectorCache
@@ -59,6 +62,7 @@ from dgent.store.search import (
     VectorPage,
     WaitingVector,
 )
+from dgent.store.tally import Counts, Tally
 
 
 def find_states_before(reading: Reading, seq: int) -> list[Reverted]:
@@ -112,6 +116,7 @@ class KernelBackend(ABC):
     priority: int
     epoch: bytes
     records_ahead = fold.RECORDS_AHEAD  # of so many the runs of a text index are made in one read
+    extends = True  # times of expiry are changed in place, by `extend`
     remains = ""  # where bytes of forgotten records may be that the engine cannot reach
 
     @cached_property
@@ -168,6 +173,17 @@ class KernelBackend(ABC):
             return None if logged is None else Ledger(reading).answer(logged)  # type: ignore[arg-type]
 
         return await self._inline(work)
+
+    async def extend(self, given: Sequence[tuple[str, int, datetime]]) -> int:
+        """Let records live longer: id, rev and time of each. Return how many; no version or commit is made.
+
+        Those that were replaced meanwhile are left alone.
+        """
+
+        def work(ledger: Ledger) -> int:
+            return sum([ledger.extend(id, rev, clock.to_us(moment)) for id, rev, moment in given])
+
+        return await self._write(work)
 
     # -- reads ----------------------------------------------------------------------------
 
@@ -235,16 +251,27 @@ class KernelBackend(ABC):
             raise TooLong
         found = search.TextSearch(indexes, view, self._words, overrides, short)
 
+        lapsing = any(state.expires for state in states)
+        moment = expiry.find_moment(reading, request.as_of) if lapsing else 0
+
         def fits(datum: Datum) -> bool:
+            if lapsing and expiry.has_expired(datum, moment):
+                return False
             return query.matches(datum, view.shape)
 
+        def find_among() -> Sequence[int] | None:
+            if short:
+                raise TooLong
+            left = narrow(reading, query, view, found.most_narrowed) if query.narrows else None
+            return None if left is None else left.keys
+
         if threaded:
-            hits = rank_in_threads(found, wanted, fits, query.allow, request.limit)
-        elif query.allow is None and not query.narrows:
+            hits = rank_in_threads(found, wanted, fits, query.allow, request.limit, find_among)
+        elif query.allow is None and not query.narrows and not lapsing:
             hits = islice(found.rank(wanted, request.limit), request.limit)
         else:
-            ranked = found.rank(wanted, request.limit)
-            hits = islice((hit for hit in ranked if fits(hit.datum)), request.limit)
+            ranked = search.rank_fitting(found, wanted, fits, request.limit, find_among)
+            hits = islice((hit for hit, is_fit in ranked if is_fit), request.limit)
         items = [Found(hit.datum, hit.score, hit.parts, found.texts(hit.datum)) for hit in hits]
         return SearchPage(items, found.building, found.behind, schemas)
 
@@ -313,6 +340,16 @@ class KernelBackend(ABC):
         def work(reading: Reading) -> int:
             reading.refresh()
             return read.count(reading, query, view, as_of)
+
+        return await self._read(work)
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return distinct values of a field or tags, in order, with the number of records that have each."""
+        check_as_of(as_of)
+
+        def work(reading: Reading) -> Counts:
+            reading.refresh()
+            return count_values(reading, tally, view, as_of)
 
         return await self._read(work)
 

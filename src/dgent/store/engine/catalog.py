@@ -7,6 +7,7 @@ store:
     (schema, tag)         the ones with a tag, by time
     (schema, @author)     by author, then time, where it is not the schema's usual author
     (schema, @source)     by source, where one is set
+    (schema, @expires)    by the time when they expire, where one is set
     (@parent)             over all schemas: by the record that caused it
     (schema, @ref)        by the ids that its declared refs hold
     (schema, path)        by a declared field; by each item of a list, for a path that ends with `*`
@@ -35,6 +36,7 @@ from dgent.search.words import TOKENIZER
 from dgent.store.backend import Declaration, View
 
 AUTHOR, SOURCE, PARENT, REF, TEXT, VECTOR = "@author", "@source", "@parent", "@ref", "@text", "@vector"
+EXPIRES = "@expires"
 UNLISTED = order.key(paths.MISSING)  # the key of a record in an index of items, where the value is not a list
 KEYS = 1  # before, an older program's records could get keys in the shape of its own version
 EMPTY = b""  # the `field_keys` of a row that is in no field index
@@ -84,6 +86,7 @@ class SchemaState(msgspec.Struct, frozen=True):
     thread: str = ""  # the path of what names a conversation
     replaced: frozenset[str] = frozenset()  # texts and dates that this version had before, as `spell_texts`
     vector: VectorSpec | None = None  # the vectors of its records
+    expires: bool = False  # some of its records have, or had, a time when they expire
     usual_author: int | None = None  # whose records have no entry by author; None: every record has one
 
     @property

@@ -33,13 +33,14 @@ from dgent.store.backend import (
     View,
     Written,
 )
-from dgent.store.engine import fold, owner
+from dgent.store.engine import expiry, fold, owner
 from dgent.store.engine import row as rows
 from dgent.store.engine.append import Appender, Template
 from dgent.store.engine.batch import FEWEST, Batch, encode_batch
 from dgent.store.engine.catalog import (
     AUTHOR,
     EMPTY,
+    EXPIRES,
     PARENT,
     REF,
     SOURCE,
@@ -229,6 +230,8 @@ class Ledger:
         expect = op.expect
         if expect is not None:
             rev = head.rev if live and head is not None else 0
+            if rev and head is not None and head.extra is not None and expect in (0, LIVE):
+                rev = 0 if expiry.hides(self.kernel, head) else rev  # as every read says
             if not self._is_as_expected(op, rev, head) and not (
                 expect == 0 and owner.is_foreign(self.kernel, op.id, head, commit.room, heads)
             ):
@@ -408,6 +411,20 @@ class Ledger:
             kernel.mark_unindexed(head.schema, head.record_key, False)
         kernel.replace(row)
 
+    def extend(self, id: str, rev: int, expires_us: int) -> bool:
+        """Have a version expire later than it would; False if it does already, or is not the newest."""
+        kernel, head = self.kernel, self.kernel.head(id)
+        if head is None or not head.live or head.rev != rev or head.extra is None:
+            return False
+        before = expiry.expiry_of(head.extra)
+        if before is None or before >= expires_us or expiry.hides(kernel, head):
+            return False
+        kernel.move_entries()
+        row = head._replace(extra=expiry.set_expiry(head.extra, expires_us))
+        self.change_entries(set(self.entries_of(head)), set(self.entries_of(row)))
+        kernel.replace(row)
+        return True
+
     def _bury_and_delete(self, head: Row) -> tuple[Row, int]:
         kernel, tip = self.kernel, self.kernel.tip
         state = kernel.state(kernel.name(head.schema))
@@ -474,6 +491,14 @@ class Ledger:
         if made.schema_version not in state.seen:
             state = add_seen(state, made.schema_version, self.kernel.make_number(made.author))
             self.kernel.set_state(state)
+        return self.note_expiry(state, made.extra)
+
+    def note_expiry(self, state: SchemaState, extra: bytes | None) -> SchemaState:
+        """Return the state of a schema with a record that has some `extra`; reads look for expired ones."""
+        if extra is None or state.expires or expiry.expiry_of(extra) is None:
+            return state
+        state = msgspec.structs.replace(state, expires=True)
+        self.kernel.set_state(state)
         return state
 
     def entries_of(self, row: Row) -> list[Entry]:
@@ -514,6 +539,10 @@ class Ledger:
                     record_key,
                 )
             )
+        expires = None if row.extra is None else expiry.expiry_of(row.extra)
+        if expires is not None:
+            index = make_index(IndexName(state.number, 0, "", EXPIRES))
+            entries.append(expiry.expiry_entry(index, expires, created_at, record_key))
         if row.parent is not None:
             key = order.index_key(row.parent)[0]
             entries.append((make_index(IndexName(0, 0, "", PARENT)), key, created_at, record_key))

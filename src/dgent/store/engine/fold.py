@@ -88,6 +88,10 @@ class _MadeRun(NamedTuple):
     entries: list[Entry]
 
 
+_Moment = tuple[int, int, int]  # the newest commit, the last run, and how often some were erased
+_NEVER: _Moment = -1, -1, -1
+
+
 class Prepared:
     """The part of folding that is worked out before a write; the work of others may make it useless."""
 
@@ -95,6 +99,7 @@ class Prepared:
         self.records_ahead = records_ahead
         self.of: str | None = None  # the schema that this is for
         self.made: list[_MadeRun] = []  # the next runs, the last one first
+        self.moment = _NEVER  # that these are made for
         self.runs: dict[
             bytes, Run
         ] = {}  # that are not merged yet, by their bytes, as far as they were made here
@@ -134,6 +139,7 @@ def prepare_step(reading: Reading, state: SchemaState, view: View, prepared: Pre
     if stats.merging:
         prepared.runs = {}
     prepared.of, prepared.is_merging = state.name, False
+    prepared.moment = _find_moment(reading, stats)
     places = [] if stats.merging else find_places(reading, index.index, prepared.records_ahead)
     if not stats.merging and len(places) < RECORDS_AHEAD:
         prepared.drop_vocabulary()
@@ -159,9 +165,8 @@ def _do_step(kernel: Writing, index: TextIndex, stats: TextStats, view: View, pr
         # If others were quicker, what is next now is worked out before the next write. A version that was
         # replaced meanwhile may be written: the newer one waits, and counts.
         made = prepared.made.pop()
-        places = find_places(kernel, index.index, len(made.places))
-        if (made.of_index, made.places) == (index.index, places) and not stats.merging:
-            write_run(kernel, index, stats, made, prepared)
+        if made.of_index == index.index and not stats.merging and _still_wait(kernel, stats, made, prepared):
+            prepared.moment = _find_moment(kernel, write_run(kernel, index, stats, made, prepared))
         else:
             prepared.made = []
         return True
@@ -172,6 +177,19 @@ def _do_step(kernel: Writing, index: TextIndex, stats: TextStats, view: View, pr
     elif waiting is not None:
         _merge_step(kernel, index, stats, _prepare_merge(kernel, index, stats, view, prepared), prepared)
     return waiting is not None
+
+
+def _still_wait(kernel: Writing, stats: TextStats, made: _MadeRun, prepared: Prepared) -> bool:
+    """Check whether the records of a run are those that wait first.
+
+    If there was neither a commit nor another run since, one look is enough: nobody else takes what waits.
+    """
+    count = 1 if prepared.moment == _find_moment(kernel, stats) else len(made.places)
+    return find_places(kernel, made.of_index, count) == made.places[:count]
+
+
+def _find_moment(reading: Reading, stats: TextStats) -> _Moment:
+    return reading.newest()[0], stats.last_run, stats.erased
 
 
 def _choose_waiting(
@@ -212,8 +230,8 @@ def _count_bytes(prepared: Prepared) -> int:
 
 def write_run(
     kernel: Writing, index: TextIndex, stats: TextStats, made: _MadeRun, prepared: Prepared
-) -> None:
-    """Write the versions of some records as a run, so that they wait no longer."""
+) -> TextStats:
+    """Write the versions of some records as a run, so that they wait no longer; return the new counts."""
     known = kernel.text_docs(index.index, [record_key for record_key, _, _ in made.sizes])
     docs: list[tuple[int, int, TextDoc]] = []
     size = stats.size
@@ -227,9 +245,11 @@ def write_run(
     kernel.put_text_docs(docs)
     # Not that of an index that had the same number before.
     erased = stats.erased or randbits(48)
-    _write_stats(kernel, index, stats._replace(records=count, size=size, last_run=number, erased=erased))
+    stats = stats._replace(records=count, size=size, last_run=number, erased=erased)
+    _write_stats(kernel, index, stats)
     kernel.remove_entries(made.entries)
     prepared.runs[made.raw] = made.run
+    return stats
 
 
 def _make_runs(

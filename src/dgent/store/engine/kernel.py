@@ -242,6 +242,14 @@ class Reading(Protocol):
         """Yield the live rows whose id starts with a prefix, by id."""
         ...
 
+    def groups(self, scan: IndexScan, limit: int | None) -> list[tuple[bytes, int]]:
+        """Return the first keys of a bare scan in order, each once, with the number of its entries."""
+        ...
+
+    def tag_indexes(self, schema: int) -> list[tuple[str, int]]:
+        """Return the tags that records of a schema have or had, each with its index."""
+        ...
+
     def size(self, scan: IndexScan, cap: int) -> int:
         """Return how many entries a scan has, counting no further than a cap."""
         ...

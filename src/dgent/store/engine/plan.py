@@ -32,6 +32,7 @@ from dgent.store.engine.catalog import (
     low,
     number_key,
 )
+from dgent.store.engine.expiry import find_moment, may_hide, scan_expired
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.key_range import (
     RANGES,
@@ -51,6 +52,7 @@ _ALL = 2**62  # counts to the end
 _WORTH = 32  # about so many entries are counted, or looked up in another index, in the time of one row
 NEAR = 32  # how sparse an index is shows in the time of the entry after so many
 SEARCHED = 4  # so many entries are looked up in other indexes rather than reading one row more
+MERGED = 64  # the scans of more parents are read and sorted, not merged while all are open
 OTHERS = 8  # an entry is looked up in at most so many other indexes; `matches` decides the rest
 
 
@@ -69,6 +71,8 @@ class Plan(NamedTuple):
     exact: bool  # every row matches; nothing is left to check
     repeats: bool = False  # a row may come from two scans
     prefix: str | None = None  # walk the ids instead of scans
+    ids: tuple[str, ...] | None = None  # look these up instead of scans
+    lapsing: bool = False  # some of the rows may be expired, so each is looked at
     unindexed: tuple[int, ...] = ()  # schemas whose unindexed rows must be looked at too
     lacking: tuple[Lacking, ...] = ()
     explain: str = ""
@@ -100,7 +104,7 @@ class _IndexKey(NamedTuple):
 
 def make_plan(reading: Reading, query: Query, view: View) -> Plan:
     """Return the plan for a query, judged by the sizes of the indexes it could read."""
-    plan = _plan(reading, query, view)
+    plan = _expired_plan(reading, query) if query.expired else _plan(reading, query, view)
     if query.by_update:
         plan = plan._replace(explain=f"log; {plan.explain}")
     # No index knows what a gate allows, or when a record was updated, so every row is looked at.
@@ -109,18 +113,35 @@ def make_plan(reading: Reading, query: Query, view: View) -> Plan:
 
 
 def _plan(reading: Reading, query: Query, view: View) -> Plan:
-    if query.parent is not None:
+    if query.ids is not None:
+        return Plan((), False, False, ids=tuple(sorted(query.ids)), lapsing=True, explain="ids")
+    if query.parent is not None or query.parents is not None:
         return _parent_plan(reading, query)
     if query.prefix is not None and _walks_ids(reading, query, query.prefix):
-        return Plan((), False, False, prefix=query.prefix, explain="id prefix")
+        return Plan((), False, False, prefix=query.prefix, lapsing=True, explain="id prefix")
     if query.schema is None:
         states = reading.states()
     else:
         state = reading.state(query.schema)
         states = [] if state is None else [state]
     if len(states) == 1:
-        return _direct_plan(reading, query, view, states[0]) or _weigh(reading, query, view, states[0])
-    return _join_plans([_weigh(reading, query, view, state) for state in states])
+        plan = _direct_plan(reading, query, view, states[0]) or _weigh(reading, query, view, states[0])
+    else:
+        plan = _join_plans([_weigh(reading, query, view, state) for state in states])
+    for state in states:
+        if state.expires and may_hide(reading, states):
+            return plan._replace(lapsing=True, explain=f"{plan.explain}, expiry")
+    return plan
+
+
+def _expired_plan(reading: Reading, query: Query) -> Plan:
+    """Return the plan of all records that have expired, each of which is looked at."""
+    moment = find_moment(reading)
+    states = reading.states() if query.schema is None else [reading.state(query.schema)]
+    scans = (scan_expired(reading, state, moment) for state in states if state is not None)
+    return Plan(
+        tuple(scan for scan in scans if scan is not None), False, False, lapsing=True, explain="expiry"
+    )
 
 
 def _weigh(reading: Reading, query: Query, view: View, state: SchemaState) -> Plan:
@@ -152,9 +173,11 @@ def _join_plans(parts: list[Plan]) -> Plan:
 
 def _parent_plan(reading: Reading, query: Query) -> Plan:
     index = reading.index_number(IndexName(0, 0, "", PARENT))
-    key, _ = order.index_key(query.parent)
-    scans = () if index is None else (IndexScan(index, *_bounds(key, query)),)
-    return Plan(scans, query.by_creation, False, explain="parent")
+    parents = sorted(query.parents or ()) if query.parent is None else [query.parent]
+    keys = () if index is None else dict.fromkeys(order.index_key(parent)[0] for parent in parents)
+    scans = tuple(IndexScan(index or 0, *_bounds(key, query)) for key in keys)
+    ordered = query.by_creation and len(scans) <= MERGED
+    return Plan(scans, ordered, False, lapsing=True, explain="parent")
 
 
 def _bounds(key: bytes, query: Query) -> tuple[Position, Position]:
@@ -217,7 +240,7 @@ def _tag_part(state: SchemaState, tag: str) -> _IndexKey:
 
 def _find_field(state: SchemaState, view: View, condition: object) -> _IndexKey | None:
     """Return the index and its key that have exactly the rows of a condition; None if there is no such."""
-    if not isinstance(condition, Condition) or condition.op != "$eq" or not _fields_usable(state, view):
+    if not isinstance(condition, Condition) or condition.op != "$eq" or not are_fields_usable(state, view):
         return None
     path = paths.text(condition.path)
     if (
@@ -246,7 +269,7 @@ def _find_sparsest(reading: Reading, ways: Sequence[tuple[IndexScan, ...]], desc
     return best
 
 
-def _fields_usable(state: SchemaState, view: View) -> bool:
+def are_fields_usable(state: SchemaState, view: View) -> bool:
     """Return whether the caller sees records in the shape of the field indexes, and so may use them."""
     known = view.version(state.name)
     return known == state.index_version if known is not None else state.seen <= {state.index_version}
@@ -301,7 +324,12 @@ def _field_order(reading: Reading, query: Query, view: View, state: SchemaState)
     path = paths.text(field)
     kind, defaults = (None, ()) if lookup is None else lookup.at(field)
     listed = field[-1] == paths.EACH
-    if listed or path not in state.ready or kind != state.kinds.get(path) or not _fields_usable(state, view):
+    if (
+        listed
+        or path not in state.ready
+        or kind != state.kinds.get(path)
+        or not are_fields_usable(state, view)
+    ):
         return None
     conditions = [part for part in query.filter.parts if isinstance(part, Condition) and part.path == field]
     first, last, proves = find_order_range(conditions, kind, defaults)
@@ -348,7 +376,7 @@ class _Planner:
         walk: _FieldOrder | None = None,
     ) -> None:
         self.reading, self.query, self.state = reading, query, state
-        usable = _fields_usable(state, view)
+        usable = are_fields_usable(state, view)
         self.lookup = lookup = view.lookup(state.name)
         kinds = state.kinds
         ready = [

@@ -15,11 +15,13 @@ from dgent.model.query import Query, update_key, update_time
 from dgent.store.backend import Page, PartView, View
 from dgent.store.engine.catalog import SchemaState, high, low
 from dgent.store.engine.cursor import Cursor, decode_cursor, encode_cursor
+from dgent.store.engine.expiry import find_moment, hides, is_expired
 from dgent.store.engine.history import check_floor, find_changed, version_at
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.plan import PROBE, Plan, few_rows, make_plan
 from dgent.store.engine.recent import LogRange, LogWalk, find_range
 from dgent.store.engine.row import (
+    EXTRA,
     Row,
     brief_of,
     datum_of,
@@ -36,7 +38,7 @@ Walk: TypeAlias = Iterator[tuple[bytes, Row]]
 Found: TypeAlias = tuple[bytes, int, int, Row, Datum | None]
 """A row after its place in the order (order key, time, record key), and its datum if that was needed.
 
-In the order of updates the key is the time of the version, and the time 0.
+In the order of updates the key is the time or the seq of the version, and the time 0.
 """
 
 
@@ -47,7 +49,10 @@ def get(reading: Reading, id: str, as_of: int | None) -> Datum | None:
 
 def get_lazily(reading: Reading, id: str) -> Datum | None:
     """Return the live version of a record, for a caller that decodes the data itself."""
-    found = datums_of(reading.fetch_id(ids.check_id(id)), reading.name, reading.names_at_hand())
+    rows = reading.fetch_id(ids.check_id(id))
+    if rows and rows[0][EXTRA] is not None and is_expired(rows[0][EXTRA], find_moment(reading)):
+        return None
+    found = datums_of(rows, reading.name, reading.names_at_hand())
     return _sound(found[0]) if found else None
 
 
@@ -76,7 +81,7 @@ def _datum_at(reading: Reading, head: Row | None, as_of: int | None) -> Datum | 
         if earlier is None:
             return None
         head = earlier
-    if not head.live:
+    if not head.live or (head.extra is not None and hides(reading, head, as_of)):
         return None
     return datum_of(head, reading.name)
 
@@ -121,6 +126,8 @@ def try_query(reading: Reading, q: Query, view: View, epoch: bytes, rows: int) -
 
 def _is_short(reading: Reading, plan: Plan, rows: int) -> bool:
     """Return whether a plan looks at no more than some entries, counted in the indexes."""
+    if plan.ids is not None:
+        return len(plan.ids) <= rows
     if plan.prefix is not None or len(plan.scans) + len(plan.lacking) > MANY_SCANS:
         return False
     for scan in (*plan.scans, *(each.scan for each in plan.lacking)):
@@ -227,7 +234,8 @@ def _count(reading: Reading, everything: Query, view: View, plan: Plan, as_of: i
         as_of = None
     indexed = not (plan.lacking or any(map(reading.unindexed_rows, plan.unindexed)))
     if plan.exact and as_of is None and indexed and not plan.repeats:
-        return sum(reading.size(scan, 2**62) for scan in plan.scans)
+        found = sum(reading.size(scan, 2**62) for scan in plan.scans)
+        return found - count(reading, everything.replace(expired=True), view, None) if plan.lapsing else found
     return sum(1 for _ in find(reading, everything, view, plan, as_of, None))
 
 
@@ -251,8 +259,9 @@ def find(
     """Yield every matching row in the query's order, from the start on."""
     if as_of is not None:
         check_floor(reading, as_of)
+    moment = find_moment(reading, as_of) if plan.lapsing or as_of is not None else None
     if q.by_update and q.limit is not None and not isinstance(view, PartView):
-        by_update = _find_by_update(reading, q, view, plan, as_of, start)
+        by_update = _find_by_update(reading, q, view, plan, as_of, start, moment)
         if by_update is not None:
             yield from _past_start(q, by_update, start)
             return
@@ -261,9 +270,9 @@ def find(
         updated = _updated_rows(reading, q, plan, as_of)
     if updated is not None:
         plan = Plan((), False, False)  # no index has to be read
-    sources = _sources(reading, q, view, plan, as_of, start)
+    sources = _sources(reading, q, view, plan, as_of, start, moment)
     if updated is not None:
-        finder = _Finder(reading, q, view, False)
+        finder = _Finder(reading, q, view, False, moment)
         sources.append(finder.find(((b"", row) for row in updated), False, True))
     if plan.ordered:
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_place, reverse=q.descending)
@@ -285,21 +294,27 @@ def _sort(q: Query, found: Iterable[Found]) -> list[Found]:
 
 
 def _find_by_update(
-    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+    reading: Reading,
+    q: Query,
+    view: View,
+    plan: Plan,
+    as_of: int | None,
+    start: Cursor | None,
+    moment: int | None,
 ) -> Iterator[Found] | None:
     """Return the matching rows in the order of updates; None if those that the log lacks come first."""
     part = find_range(reading, q, as_of, None if start is None else update_time(start.key))
     if not part.whole and not q.descending:
         return None
     walk = _walk_log(reading, q, part, _limit_walk(reading, plan))
-    finder = _Finder(reading, q, view, False)
+    finder = _Finder(reading, q, view, False, moment)
 
     def find_all() -> Iterator[Found]:
         yield from finder.find(((b"", row) for row in walk), False, True)
         if walk.ended and part.whole:
             return
         first, last = (0, walk.edge) if q.descending else (walk.edge, part.last)
-        rest = chain.from_iterable(_sources(reading, q, view, plan, None, None))
+        rest = chain.from_iterable(_sources(reading, q, view, plan, None, None, moment))
         yield from _sort(q, _past_start(q, (each for each in rest if first <= each[3].seq <= last), start))
 
     if as_of is None:
@@ -330,7 +345,7 @@ def _updated_rows(reading: Reading, q: Query, plan: Plan, as_of: int | None) -> 
 def _walk_log(reading: Reading, q: Query, part: LogRange, give_up: Callable[[int], bool]) -> LogWalk:
     state = None if q.schema is None else reading.state(q.schema)
     schema = None if state is None else state.number
-    return LogWalk(reading, part, q.descending, q.content, schema, give_up)
+    return LogWalk(reading, part, q.descending, q.content, schema, give_up, q.by_seq)
 
 
 def _limit_walk(reading: Reading, plan: Plan) -> Callable[[int], bool]:
@@ -342,6 +357,8 @@ def _limit_walk(reading: Reading, plan: Plan) -> Callable[[int], bool]:
         if seen < next_check:
             return False
         next_check, few = max(4 * seen, 2 * PROBE), max(2 * seen, PROBE)
+        if plan.ids is not None:
+            return len(plan.ids) <= few
         if plan.prefix is not None:
             return reading.size_ids(plan.prefix, few + 1) <= few
         return _is_short(reading, plan, few)
@@ -350,7 +367,13 @@ def _limit_walk(reading: Reading, plan: Plan) -> Callable[[int], bool]:
 
 
 def _sources(
-    reading: Reading, q: Query, view: View, plan: Plan, as_of: int | None, start: Cursor | None
+    reading: Reading,
+    q: Query,
+    view: View,
+    plan: Plan,
+    as_of: int | None,
+    start: Cursor | None,
+    moment: int | None,
 ) -> list[Iterator[Found]]:
     """Return the matching rows of each walk, and of what is in none; each in order if the plan is."""
     walks, lacking = _walks(reading, q, plan, start), _walk_lacking(reading, q, plan, start)
@@ -358,7 +381,7 @@ def _sources(
         past_only = isinstance(view, PartView) and view.gone
         walks, lacking = ([] if past_only else _until(some, as_of) for some in (walks, lacking))
     extra = _rows_beside(reading, q, view, plan, as_of)
-    finder = _Finder(reading, q, view, plan.repeats or bool(extra) or bool(lacking))
+    finder = _Finder(reading, q, view, plan.repeats or bool(extra) or bool(lacking), moment)
     by_key = plan.ordered and q.order_path is not None
     sources = [finder.find(walk, by_key, not plan.exact) for walk in walks]
     sources += [finder.find(walk, by_key, True) for walk in lacking]
@@ -373,6 +396,9 @@ def _place(found: Found) -> tuple[bytes, int, int]:
 
 
 def _walks(reading: Reading, q: Query, plan: Plan, start: Cursor | None) -> list[Walk]:
+    if plan.ids is not None:
+        live = (row for row in reading.heads(plan.ids) if row is not None and row.live)
+        return [((b"", row if q.content else row._replace(content=None)) for row in live)]
     if plan.prefix is not None:
         return [((b"", row) for row in reading.walk_ids(plan.prefix, q.content))]
     scans = [_from(scan, q, plan, start) for scan in plan.scans]
@@ -412,9 +438,13 @@ def _from(scan: IndexScan, q: Query, plan: Plan, start: Cursor | None) -> IndexS
 
 
 class _Finder:
-    """Finds the rows of a query in walks, each row once, and decodes none more than once."""
+    """Finds the rows of a query in walks, each row once, and decodes none more than once.
 
-    def __init__(self, reading: Reading, q: Query, view: View, repeats: bool) -> None:
+    Those that have expired at a `moment` are left out, unless the query asks for them; None: there are none.
+    """
+
+    def __init__(self, reading: Reading, q: Query, view: View, repeats: bool, moment: int | None) -> None:
+        self._moment = moment
         self._name, self._query, self._view = reading.name, q, view
         self._seen: set[int] | None = set() if repeats else None
 
@@ -425,9 +455,9 @@ class _Finder:
         With `check` only those that match.
         """
         q, view, name = self._query, self._view, self._name
-        keyless = q.order_path is None
+        keyless, by_update, by_seq = q.order_path is None, q.by_update, q.by_seq
         run: list[Found] = []
-        run_key = b""
+        run_key, moment, expired = b"", self._moment, q.expired
         for key, row in walk:
             if run and key != run_key:
                 yield from sorted(run, key=_place, reverse=q.descending)
@@ -436,14 +466,16 @@ class _Finder:
                 if row.record_key in self._seen:
                     continue
                 self._seen.add(row.record_key)
+            if moment is not None and expired != (row.extra is not None and is_expired(row.extra, moment)):
+                continue
             whole = keyless or (by_key and len(key) < order.CUT)
             datum = None
             if check or not whole:
                 datum = datum_of(row, name)
                 if check and not q.matches(datum, view.shape):
                     continue
-            if q.by_update:
-                yield update_key(row.at), 0, row.record_key, row, datum
+            if by_update:
+                yield update_key(row.seq if by_seq else row.at), 0, row.record_key, row, datum
             elif keyless:
                 yield b"", row.created_at, row.record_key, row, datum
             elif whole:

@@ -35,11 +35,19 @@ class LogRange(NamedTuple):
     whole: bool
 
 
-def find_range(reading: Reading, q: Query, as_of: int | None, start_us: int | None) -> LogRange:
-    """Return the part of the log with the versions of a query's times; `start_us` is where to go on."""
+def find_range(reading: Reading, q: Query, as_of: int | None, start: int | None) -> LogRange:
+    """Return the part of the log with the versions of a query's times; `start`, a time or a seq, is where
+    to go on.
+    """
     floor = reading.floor()
     first, last, whole = floor, reading.newest()[0] if as_of is None else as_of, floor == 0
-    after, before = (None, start_us) if q.descending else (start_us, None)
+    if q.by_seq and start is not None:
+        if q.descending:
+            last = min(last, start)
+        else:
+            first, whole = max(first, start - 1), whole or start > floor
+        start = None
+    after, before = (None, start) if q.descending else (start, None)
     lows = [None if q.updated_since is None else clock.to_us(q.updated_since), after]
     for low in (low for low in lows if low is not None):
         seq = reading.seq_at(low - 1)
@@ -53,9 +61,9 @@ def find_range(reading: Reading, q: Query, as_of: int | None, start_us: int | No
 class LogWalk:
     """The live records whose newest version was written in a range of the log, in the order of updates.
 
-    With a schema, only its records. Those of one time are in the order of their first commits. `give_up`,
-    asked now and then with the number of versions seen so far, ends the walk early. Afterwards all rows are
-    given whose seq is below `edge`, or in a descending walk above it.
+    With a schema, only its records. Those of one time, or with `by_seq` of one commit, are in the order of
+    their first commits. `give_up`, asked now and then with the number of versions seen so far, ends the walk
+    early. Afterwards all rows are given whose seq is below `edge`, or in a descending walk above it.
     """
 
     def __init__(
@@ -66,22 +74,25 @@ class LogWalk:
         content: bool,
         schema: int | None,
         give_up: Callable[[int], bool],
+        by_seq: bool = False,
     ) -> None:
         self._reading, self._part, self._descending = reading, part, descending
         self._content, self._schema, self._give_up = content, schema, give_up
+        self._by_seq = by_seq
         self._revs: dict[int, int] = {}  # the newest rev of each record that was looked at; 0 if deleted
         self.edge = part.last if descending else part.first + 1
         self.ended = False  # whether the range was walked to its end
 
     def __iter__(self) -> Iterator[Row]:
         ordered: list[_Version] = []
-        versions: dict[int, int] = {}  # those of one time
+        versions: dict[int, int] = {}  # those of one time, or of one commit
         at: int | None = None
         seen = page = 0
         for logged in self._commits():
-            if logged.at != at:
+            moment = logged.seq if self._by_seq else logged.at
+            if moment != at:
                 ordered += sorted(versions.items(), reverse=self._descending)
-                at, versions = logged.at, {}
+                at, versions = moment, {}
                 if len(ordered) >= _page_size(page):
                     yield from self._rows(ordered)
                     ordered, page = [], page + 1

@@ -6,6 +6,7 @@ from dgent.model import order
 from dgent.model.datum import Datum
 from dgent.store.backend import View
 from dgent.store.engine.catalog import REF, IndexName, SchemaState, high, low, ref_ids, unpack_keys
+from dgent.store.engine.expiry import hides
 from dgent.store.engine.kernel import IndexScan, Reading
 from dgent.store.engine.row import Row, datum_of
 
@@ -24,6 +25,8 @@ def find_referrers(reading: Reading, id: str, limit: int | None, view: View) -> 
             rows += _rows(reading, base, b"")
         rows += _rows(reading, index, key)
         for row in rows:
+            if row.extra is not None and hides(reading, row):
+                continue
             if _refers(reading, state, row, id, view):
                 found[row.record_key] = row
     newest = sorted(found.values(), key=lambda row: (row.created_at, row.record_key), reverse=True)

@@ -80,8 +80,8 @@ def columns_of(kind: type[Row] | type[Brief]) -> tuple[str, ...]:
     return tuple(_COLUMNS.get(name, name) for name in kind._fields)
 
 
-SCHEMA, SCHEMA_VERSION, AUTHOR, SOURCE, DATA = map(
-    Brief._fields.index, ("schema", "schema_version", "author", "source", "data")
+SCHEMA, SCHEMA_VERSION, AUTHOR, SOURCE, EXTRA, DATA = map(
+    Brief._fields.index, ("schema", "schema_version", "author", "source", "extra", "data")
 )
 
 

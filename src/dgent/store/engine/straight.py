@@ -66,7 +66,7 @@ def read_straight(
 
 def _is_one_scan(reading: Reading, plan: Plan) -> bool:
     """Return whether one scan has exactly the rows of a query, in their order."""
-    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats:
+    if not (plan.exact and plan.ordered and len(plan.scans) == 1) or plan.repeats or plan.lapsing:
         return False
     if plan.unindexed and any(map(reading.unindexed_rows, plan.unindexed)):
         return False

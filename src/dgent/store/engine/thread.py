@@ -22,7 +22,7 @@ from dgent.store.engine.catalog import Position, field_index, high, keys_at, low
 from dgent.store.engine.kernel import IndexScan
 from dgent.store.engine.override import Overrides
 from dgent.store.engine.row import DAMAGE, Row, data_of, datum_of
-from dgent.store.engine.search import TextHit, TextSearch
+from dgent.store.engine.search import TextHit, TextSearch, rank_fitting
 from dgent.store.engine.text import TextIndex
 
 _NOBODYS = frozenset(order.index_key(value)[0] for value in (paths.MISSING, None, ""))
@@ -36,23 +36,32 @@ Test = Callable[[Datum], bool]
 
 
 def rank_in_threads(
-    search: TextSearch, wanted: Wanted, fits: Test, allow: Test | None, limit: int
+    search: TextSearch,
+    wanted: Wanted,
+    fits: Test,
+    allow: Test | None,
+    limit: int,
+    find_among: Callable[[], Collection[int] | None],
 ) -> Iterator[TextHit]:
     """Yield the records that fit, best first, at most so many.
 
     Looked at are the best by their own words, whether they fit or not, the best that fit, and the neighbours
-    of both: an answer may fit whose question does not.
+    of both: an answer may fit whose question does not. `find_among` is as for `rank_fitting`.
     """
     seeds: dict[int, TextHit] = {}
     seen = fitting = 0
-    for hit in search.rank(wanted, max(limit, CANDIDATES)):
+    few = max(limit, CANDIDATES)
+
+    def has_seeds() -> bool:
+        return seen >= CANDIDATES
+
+    for hit, is_fit in rank_fitting(search, wanted, fits, few, find_among, has_seeds):
         if allow is not None and not allow(hit.datum):
             continue
-        is_fit = fits(hit.datum)
         if is_fit or seen < CANDIDATES:
             seeds[hit.record_key] = hit
         seen, fitting = seen + 1, fitting + is_fit
-        if fitting == max(limit, CANDIDATES):
+        if fitting == few:
             break
     windows = _find_windows(search, seeds, allow)
     parts = search.find_parts({each for window in windows.values() for each in window})

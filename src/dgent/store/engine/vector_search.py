@@ -18,9 +18,10 @@ from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
 from dgent.store.backend import View
 from dgent.store.engine.catalog import VECTOR, IndexName, high, low
+from dgent.store.engine.expiry import find_moment, has_expired
 from dgent.store.engine.kernel import IndexScan, Reading
+from dgent.store.engine.narrow import narrow
 from dgent.store.engine.override import Overrides, find_overrides
-from dgent.store.engine.plan import make_plan
 from dgent.store.engine.row import datum_of
 from dgent.store.engine.text import WaitingRecord, find_unfilled, find_waiting
 from dgent.store.engine.vector import VectorIndex, open_vectors
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 MANY_WAITING = 2_000  # so many records are looked at themselves; if more wait, the index is being built
 FEWEST = 150  # vectors that are always compared themselves
-FEW_KEYS = 8_192  # so many records of an index are read before they are counted
 _READ = 256  # so many records are read at once at most
 _MORE = 4  # so many are read beyond those that are wanted: some score alike
 _SAMPLED = 4  # an index answers first if it leaves at most one record in so many
@@ -71,7 +71,7 @@ def search_vectors(
     if bits is None:
         return None
     overrides = find_overrides(reading, [index.state.name], view, as_of, {})
-    return _Search(index, raw, query, view, cache, overrides, bits).answer(limit)
+    return _Search(index, raw, query, view, cache, overrides, bits, as_of).answer(limit)
 
 
 class _Search:
@@ -86,10 +86,12 @@ class _Search:
         cache: VectorCache,
         overrides: Overrides,
         bits: Cached,
+        as_of: int | None,
     ) -> None:
         from dgent.search.vectors import from_bytes
 
         self.index, self.query, self.view, self.overrides = index, query, view, overrides
+        self.as_of = as_of
         self.vector: Floats = from_bytes(raw)
         self.cached = bits
         self.waiting = find_unfilled(index.reading, index.state, MANY_WAITING, VECTOR)
@@ -216,6 +218,7 @@ class _Search:
         reading, state, overrides = self.index.reading, self.index.state, self.overrides
         stored = [key for _, key in ranked if key not in overrides]
         rows = reading.rows(stored, True) if stored else ()
+        moment = find_moment(reading, self.as_of) if state.expires else None
         found = {
             row.record_key: datum_of(row, reading.name)
             for row in rows
@@ -224,6 +227,8 @@ class _Search:
         for score, key in ranked:
             datum = overrides[key] if key in overrides else found.get(key)
             if datum is None or datum.schema != state.name:
+                continue
+            if moment is not None and has_expired(datum, moment):
                 continue
             proven = self.checked and key not in overrides
             if proven or self.query.matches(datum, self.view.shape):
@@ -236,19 +241,12 @@ class _Search:
         if self.query == Query(schema=self.query.schema):
             self.checked = True
             return None
-        reading = self.index.reading
-        plan = make_plan(reading, self.query.replace(limit=None), self.view)
-        if plan.prefix is not None or plan.lacking or any(map(reading.unindexed_rows, plan.unindexed)):
-            return None
         most = max(self.cached.snapshot.count() // _SAMPLED, FEWEST)
-        few = min(most, FEW_KEYS)
-        found = [key for scan in plan.scans for key in reading.find_keys(scan, few + 1)]
-        if len(found) > few:
-            if sum(reading.size(scan, most + 1) for scan in plan.scans) > most:
-                return None
-            found = [key for scan in plan.scans for key in reading.find_keys(scan, most + 1)]
-        self.checked = plan.exact
-        return list(set(found)) if len(plan.scans) > 1 or plan.repeats else found
+        found = narrow(self.index.reading, self.query, self.view, most)
+        if found is None:
+            return None
+        self.checked = found.exact
+        return found.keys
 
     def _filter_all(self) -> Sequence[int]:
         """Return the records of the schema that match, after a look at each."""

@@ -231,7 +231,7 @@ class LineApplier:
         if not row.live:
             return row, set()
         ledger._notice_changes()
-        state = require_state(store.state(store.name(row.schema)))
+        state = ledger.note_expiry(require_state(store.state(store.name(row.schema))), row.extra)
         keys: FieldKeys = {}
         if state.paths or state.refs:
             try:

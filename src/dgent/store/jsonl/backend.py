@@ -83,6 +83,7 @@ class JSONLBackend(SQLiteBackend):
     """
 
     name = "jsonl"
+    extends = False
     priority = 60
     remains = "git history and other copies of the folder"
 

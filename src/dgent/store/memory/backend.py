@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from dgent.errors import Closed
@@ -28,7 +26,6 @@ from dgent.store.engine.kernel import (
     TextDoc,
     TextPage,
     Wrap,
-    Writing,
     no_wrap,
     passes,
     start_at,
@@ -36,6 +33,7 @@ from dgent.store.engine.kernel import (
 from dgent.store.engine.row import Brief, Row, brief_of
 from dgent.store.engine.tail import list_added
 from dgent.store.engine.versions import DELTA
+from dgent.store.memory.shared import SharedMemory, acquire, release
 from dgent.store.memory.vector import VectorTable
 
 if TYPE_CHECKING:
@@ -196,6 +194,16 @@ class MemoryKernel(VectorTable):
             if row.live:
                 yield row if content else row._replace(content=None)
             place += 1
+
+    def groups(self, scan: IndexScan, limit: int | None) -> list[tuple[bytes, int]]:
+        entries, start, stop = self._bounds(scan)
+        runs = groupby(islice(entries, start, stop), key=itemgetter(0))
+        return [(key, sum(1 for _ in run)) for key, run in islice(runs, limit)]
+
+    def tag_indexes(self, schema: int) -> list[tuple[str, int]]:
+        return [
+            (name.tag, index) for name, index in self._indexes.items() if name.schema == schema and name.tag
+        ]
 
     def size(self, scan: IndexScan, cap: int) -> int:
         if scan.others or scan.author is not None:
@@ -453,21 +461,20 @@ class MemoryBackend(EmbeddedBackend):
     priority = 100
     records_ahead = 128  # a read keeps the event loop
 
-    def __init__(self, wrap: Wrap = no_wrap) -> None:
-        self.epoch = os.urandom(8)
-        self._kernel: Writing = wrap(MemoryKernel())
-        self._ledger = Ledger(self._kernel)
-        # The blocking twin reads from other threads while the loop's thread writes.
-        self._lock = threading.RLock()
+    def __init__(self, wrap: Wrap = no_wrap, shared: str | None = None) -> None:
+        self._wrap = wrap
+        self.shared = shared  # the name under which this process shares it
+        self._take(SharedMemory(wrap(MemoryKernel())))
         self._opened = False
-        self._changed: asyncio.Event | None = None  # set by the next commit; None while nobody waits for one
 
-    @cached_property
+    def _take(self, memory: SharedMemory) -> None:
+        self._memory = memory
+        self.epoch, self._lock = memory.epoch, memory.lock
+
+    @property
     def blobs(self) -> MemoryContents:
         """The contents of blobs of this store."""
-        from dgent.store.memory.blob import MemoryContents  # loads when it is used
-
-        return MemoryContents()
+        return self._memory.blobs
 
     async def is_available(self) -> bool:
         """Return True: memory is always there."""
@@ -477,17 +484,21 @@ class MemoryBackend(EmbeddedBackend):
         """Start; there is nothing to open."""
         if self._opened:
             raise Closed("this memory store is open already", hint="make another backend")
+        if self.shared is not None:
+            self._take(acquire(self.shared, SharedMemory(self._wrap(MemoryKernel()))))
         self._opened = True
 
     async def close(self) -> None:
-        """Refuse further use; the data goes with the object."""
+        """Refuse further use; the data goes with the object, or with the last handle on a shared one."""
+        if self._opened and self.shared is not None:
+            release(self.shared, self._memory)
         self._opened = False
-        self._wake()
+        self._memory.wake()
 
     def _read_now(self, work: Callable[[Reading], R]) -> R:
         self._check_open()
         with self._lock:
-            return work(self._kernel)
+            return work(self._memory.kernel)
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
         return self._read_now(work)
@@ -499,15 +510,9 @@ class MemoryBackend(EmbeddedBackend):
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         self._check_open()
         with self._lock:
-            result = work(self._ledger)
-        self._wake()
+            result = work(self._memory.ledger)
+        self._memory.wake()
         return result
-
-    def _wake(self) -> None:
-        """Wake everyone who waits for a commit."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
 
     async def _commit(self, prepared: Prepared, view: View) -> Committed:
         return await self._write(lambda ledger: ledger.commit(prepared, view))
@@ -530,9 +535,9 @@ class MemoryBackend(EmbeddedBackend):
         while True:
             self._check_open()
             left = deadline - loop.time()
-            if self._kernel.tip.seq > since or left <= 0:
-                return self._kernel.tip.seq
-            changed = self._changed = self._changed or asyncio.Event()
+            changed = self._memory.watch(since)
+            if changed is None or left <= 0:
+                return self._memory.kernel.tip.seq
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await changed.wait()

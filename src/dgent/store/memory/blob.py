@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -21,6 +22,7 @@ class MemoryContents:
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self.held: Counter[str] = Counter()  # by uploads that have not ended
+        self.lock = threading.Lock()  # of what is held: handles of other threads share a named store
 
     @asynccontextmanager
     async def upload(self) -> AsyncIterator[MemoryUpload]:
@@ -29,17 +31,25 @@ class MemoryContents:
         try:
             yield made
         finally:
-            self.held -= Counter(made.held)
+            self._release(made.held)
 
     @asynccontextmanager
     async def hold(self, contents: Sequence[Content]) -> AsyncIterator[dict[str, Sequence[Op]]]:
         """Keep contents that are stored here from being removed until the context ends."""
-        found = [each.sha256 for each in contents if await self.size(each.sha256) == each.size]
-        self.held.update(found)
+        with self.lock:
+            found = [each.sha256 for each in contents if self._has(each)]
+            self.held.update(found)
         try:
             yield dict.fromkeys(found, ())
         finally:
-            self.held -= Counter(found)
+            self._release(found)
+
+    def _has(self, content: Content) -> bool:
+        return len(self.contents.get(content.sha256, b"")) == content.size and content.sha256 in self.contents
+
+    def _release(self, held: Sequence[str]) -> None:
+        with self.lock:
+            self.held -= Counter(held)
 
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
@@ -72,9 +82,14 @@ class MemoryContents:
 
     async def remove(self, sha256: str, is_used: Callable[[], Awaitable[bool]]) -> bool:
         """Remove a content unless an upload holds it, or it is used."""
-        if sha256 not in self.contents or await is_used() or self.held[sha256]:
+        if sha256 not in self.contents or await is_used():
             return False
-        return self.contents.pop(sha256, None) is not None
+        with self.lock:
+            removed = None if self.held[sha256] else self.contents.pop(sha256, None)
+        if removed is not None and await is_used():  # another thread was faster
+            self.contents[sha256] = removed
+            return False
+        return removed is not None
 
     async def sweep(self) -> int:
         """Return 0: an upload that ended leaves nothing."""
@@ -102,8 +117,9 @@ class MemoryUpload:
         """Store the bytes under their hash; True if they were stored before."""
         data = b"".join(self._parts)
         sha256 = hashlib.sha256(data).hexdigest()
-        known = self._contents.contents.get(sha256) == data
-        self._contents.contents[sha256] = data
+        with self._contents.lock:
+            known = self._contents.contents.get(sha256) == data
+            self._contents.contents[sha256] = data
+            self._contents.held[sha256] += 1
         self.held = (sha256,)
-        self._contents.held[sha256] += 1
         return Content(sha256, len(data)), known

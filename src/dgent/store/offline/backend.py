@@ -65,6 +65,7 @@ from dgent.store.search import (
     VectorPage,
     WaitingVector,
 )
+from dgent.store.tally import Counts, Tally
 from dgent.store.upkeep import Upkeep, upkeep_of
 
 R = TypeVar("R")
@@ -437,6 +438,10 @@ class DegradableBackend:
     async def count(self, query: Query, view: View, as_of: int | None = None) -> int:
         """Return the number of matching records."""
         return await self.ask_store(report.A_READ, lambda store: store.count(query, view, as_of))
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return values or tags with their counts."""
+        return await self.ask_store(report.A_READ, lambda store: store.tally(tally, view, as_of))
 
     async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first."""

@@ -22,6 +22,7 @@ from dgent.store.memory.backend import MemoryBackend
 from dgent.store.offline.entry import OutboxEntry, PendingOp
 from dgent.store.offline.outbox import Outbox
 from dgent.store.search import SearchPage, SearchRequest
+from dgent.store.tally import Counts, Tally, count_records
 
 if TYPE_CHECKING:
     from dgent.store.offline.backend import DegradableBackend
@@ -74,6 +75,15 @@ class AtHand:
             lambda store: store.count(query, view, as_of),
             lambda: self._backend.overlay.count(query, view),
         )
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return values or tags with their counts."""
+
+        async def count_here() -> Counts:
+            page = await self._backend.overlay.query(tally.everything(), view)
+            return count_records(tally, view, page.items)
+
+        return await self._either(as_of, lambda store: store.tally(tally, view, as_of), count_here)
 
     async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words; `partial` as for a query."""

@@ -27,6 +27,7 @@ class Address(msgspec.Struct, frozen=True):
     pgbouncer: bool = False
     read_dsn: str | None = None
     durability: str = "full"
+    read_only: bool = False
 
     @property
     def place(self) -> str:
@@ -40,6 +41,8 @@ class Address(msgspec.Struct, frozen=True):
         wanted = {"application_name": "dgent", "jit": "off", "plan_cache_mode": "force_generic_plan"}
         if self.durability == "relaxed":
             wanted["synchronous_commit"] = "off"
+        if self.read_only:
+            wanted["default_transaction_read_only"] = "on"
         return wanted
 
 
@@ -88,6 +91,7 @@ def address_of(url: str, **options: Any) -> Address:
         pgbouncer,
         None if read_url is None else address_of(read_url).dsn,
         durability,
+        bool(asked.get("read_only", False)),
     )
 
 

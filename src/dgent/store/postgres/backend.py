@@ -20,9 +20,10 @@ from dgent.store.engine import read
 from dgent.store.engine.backend import KernelBackend
 from dgent.store.engine.check import check_as_of, check_ids, check_limit, check_seq
 from dgent.store.engine.commit import Ledger, Prepared
+from dgent.store.engine.expiry import drop_expired
 from dgent.store.engine.fresh import FreshKind
 from dgent.store.engine.kernel import Reading, Wrap, no_wrap
-from dgent.store.engine.row import AUTHOR, SCHEMA, SOURCE, datum_of, datums_of, whole_of
+from dgent.store.engine.row import AUTHOR, EXTRA, SCHEMA, SOURCE, datum_of, datums_of, whole_of
 from dgent.store.migration import make_migrating_error
 from dgent.store.port.attached import BoundStatement, check_attached
 from dgent.store.port.own_tables import OwnTables
@@ -73,7 +74,7 @@ class PostgresBackend(KernelBackend):
 
     def __init__(self, address: Address, wrap: Wrap = no_wrap, upgrade: str = "backup") -> None:
         self.address = address
-        self._upgrade_policy = check_policy(upgrade)
+        self._upgrade_policy = "never" if address.read_only else check_policy(upgrade)
         self.upgraded: Upgrade | None = None  # the upgrade of the format that `open` made
         self.epoch = b""
         self._wrap = wrap
@@ -125,7 +126,10 @@ class PostgresBackend(KernelBackend):
 
     async def _prepare(self, pool: Pool) -> bytes:
         return await pool.call(
-            lambda connection: storage.prepare(connection, self.address.universe), patient=False
+            lambda connection: storage.prepare(
+                connection, self.address.universe, create=not self.address.read_only
+            ),
+            patient=False,
         )
 
     async def upgrade(
@@ -199,6 +203,11 @@ class PostgresBackend(KernelBackend):
         self._searches.is_steady = False
         return self._writer.commit(prepared, view)
 
+    async def settle_commits(self) -> None:
+        """Wait until every commit whose call was cancelled has happened or never will."""
+        if self._writer is not None:
+            await self._writer.settle_commits()
+
     def has_company(self) -> bool:
         """Return whether others may commit in this turn of the loop."""
         writer = self._writer
@@ -252,6 +261,8 @@ class PostgresBackend(KernelBackend):
         if as_of is not None or not self._plain:
             return await self._read(lambda reading: read.get(reading, id, as_of))
         found = await self._fetch(self._texts.brief, ids_.check_id(id))
+        if found and found[0][EXTRA] is not None:
+            found = drop_expired(found)
         if not found:
             return None
         row, known = found[0], self._catalogs.names
@@ -270,7 +281,7 @@ class PostgresBackend(KernelBackend):
         if as_of is not None or not self._plain:
             return await super().get_many(ids, as_of)
         wanted = check_ids(ids)
-        rows = await self._fetch(self._texts.briefs, wanted)
+        rows = drop_expired(await self._fetch(self._texts.briefs, wanted))
         names = await self._names(rows)
         by_id = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), names) for row in rows)}
         return [by_id.get(id) for id in wanted]
@@ -280,7 +291,7 @@ class PostgresBackend(KernelBackend):
         if not self._plain:
             return await super().ancestors(id, limit)
         check_limit(limit)
-        rows = await self._fetch(self._texts.ancestors, ids_.check_id(id), limit)
+        rows = drop_expired(await self._fetch(self._texts.ancestors, ids_.check_id(id), limit))
         name = await self._names(rows)
         found = {datum.id: datum for datum in (datum_of(whole_of(tuple(row)), name) for row in rows)}
         chain: list[Datum] = []

@@ -13,6 +13,7 @@ import msgspec
 from dgent import clock, ids
 from dgent.errors import Corrupt, FormatTooNew, InputError, Unsupported
 from dgent.store.engine.catalog import AUTHOR, state_of
+from dgent.store.read_only import make_missing_error
 from dgent.store.upgrade import Step, make_too_old_error
 
 FORMAT = 3
@@ -343,8 +344,8 @@ def functions(quoted: str, texts: str = APPLY + COMMIT + PUT) -> str:
     return texts.format(**values, **inserts)
 
 
-async def prepare(connection: Any, name: str) -> bytes:
-    """Make sure the tables are there and of this format; returns the epoch.
+async def prepare(connection: Any, name: str, create: bool = True) -> bytes:
+    """Make sure the tables are there and of this format; returns the epoch. Without `create` it only looks.
 
     Many processes may come at once: they queue at an advisory lock, and only the first finds work.
     """
@@ -357,6 +358,8 @@ async def prepare(connection: Any, name: str) -> bytes:
     # A program that starts with a wrong clock goes by the server's, as those before it did.
     clock.recall(clock.ClockBelief(clock.boot(), now_us - clock.since_boot_us()))
     found = await read_number(connection, name)
+    if found is None and not create:
+        raise make_missing_error(f"the universe {name!r}")
     if found is None:
         async with connection.transaction():
             await queue_up(connection, name)
@@ -372,7 +375,7 @@ async def prepare(connection: Any, name: str) -> bytes:
     epoch, complete = await connection.fetchrow(
         f"SELECT (SELECT bytes FROM {quoted}.meta WHERE name = 'epoch'), {_HAS_PUT}", f"{quoted}.dgent_put"
     )
-    if not complete:
+    if not complete and create:
         await _add_put(connection, name)
     if not isinstance(epoch, bytes):
         raise Corrupt(f"the universe {name!r} has no epoch")

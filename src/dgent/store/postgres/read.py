@@ -291,6 +291,13 @@ class PostgresReading(VectorReads):
             last = Row._make(found[-1]).id
             page += 1
 
+    def groups(self, scan: IndexScan, limit: int | None) -> list[tuple[bytes, int]]:
+        found = self._all(self.texts.groups, scan.index_number, *scan.low, *scan.high, limit)
+        return [(key, count) for key, count in found]
+
+    def tag_indexes(self, schema: int) -> list[tuple[str, int]]:
+        return [(tag, index) for index, _, _, tag, _ in self._all(self.texts.indexes, schema) if tag]
+
     def size(self, scan: IndexScan, cap: int) -> int:
         sql = self.texts.size(*scan.narrowing())
         count: int = self._all(sql, scan.index_number, *scan.low, *scan.high, *scan.values(), cap)[0][0]

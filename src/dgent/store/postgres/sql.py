@@ -146,6 +146,10 @@ class Texts:
             content: f"SELECT {_PREFIXED}, {_body(content)} {from_id} AND d.id > $3 ORDER BY d.id LIMIT $4"
             for content in (False, True)
         }
+        self.groups = (
+            f"SELECT e.key, count(*) FROM {u}.entry e WHERE e.ix = $1 AND (e.key, e.t, e.dk) >= ($2, $3, $4)"
+            " AND (e.key, e.t, e.dk) < ($5, $6, $7) GROUP BY e.key ORDER BY e.key LIMIT $8"
+        )
         self.size_ids = f"SELECT count(*) FROM (SELECT {from_id} LIMIT $3) e"
 
     def walk(self, others: int, author: bool, descending: bool, content: bool) -> str:

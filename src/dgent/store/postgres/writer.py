@@ -430,6 +430,11 @@ class GroupWriter:
             self._looking = True
             loop.call_later(self.pool.address.timeout / LOOKS, self._look)
 
+    async def settle_commits(self) -> None:
+        """Wait until the groups under way are done; what was cancelled before is not sent any more."""
+        if groups := list(self._groups):
+            await asyncio.wait(groups)
+
     async def close(self) -> None:
         """Finish submitted commits."""
         while self._soon or self._groups:

@@ -24,6 +24,7 @@ from dgent.errors import (
     Unavailable,
     Unsupported,
 )
+from dgent.model import path as paths
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.vector import VectorSpec
@@ -70,6 +71,7 @@ from dgent.store.search import (
     VectorPage,
     WaitingVector,
 )
+from dgent.store.tally import Counts, Tally, count_records
 
 if TYPE_CHECKING:
     from dgent.store.remote.blob import RemoteBlobs
@@ -393,6 +395,20 @@ class RemoteBackend:
         except CannotSee:
             return len(await self._match_here(query, view, as_of))
         return found
+
+    async def tally(self, tally: Tally, view: View, as_of: int | None = None) -> Counts:
+        """Return values or tags with their counts."""
+        check_as_of(as_of)
+        query = tally.everything()
+        try:
+            sent = wire.pack_query(query), tally.path, tally.prefix, tally.limit
+            # The field is seen as if it ordered the answer: with its default, and texts as what they mean.
+            at = () if tally.path is None else paths.list_path(tally.path) or paths.parse(tally.path)
+            seen = (query, query.replace(order_by=at)) if at else (query,)
+            found = await self._ask("tally", calls.TallyAsk(*sent, pack_view(view, seen), as_of))
+            return [(wire.unpack_value(value), count) for value, count in found]
+        except CannotSee:
+            return count_records(tally, view, await self._match_here(query, view, as_of))
 
     async def search(self, request: SearchRequest) -> SearchPage:
         """Return the matching records that have some of the words, best first; the server's texts count."""

@@ -69,6 +69,17 @@ class QueryAsk(Ask, frozen=True):
     as_of: int | None = None
 
 
+class TallyAsk(Ask, frozen=True):
+    """Values of a field, or tags."""
+
+    query: WireQuery
+    path: str | None
+    prefix: str | None = None
+    limit: int | None = None
+    view: WireView = WireView()
+    as_of: int | None = None
+
+
 class SearchAsk(Ask, frozen=True):
     """A search for words."""
 
@@ -192,6 +203,7 @@ CALLS: dict[str, Call] = {
     "ranks": (ManyAsk, list[Rank | None]),
     "query": (QueryAsk, WirePage),
     "count": (QueryAsk, int),
+    "tally": (TallyAsk, list[tuple[Any, int]]),
     "search": (SearchAsk, SearchPage),
     "referrers": (ListAsk, list[Datum]),
     "ancestors": (ListAsk, list[Datum]),

@@ -169,6 +169,8 @@ class WireQuery(_Wire, frozen=True, omit_defaults=True):
     author: str | None = None
     source: str | None = None
     parent: str | None = None
+    parents: list[str] | None = None
+    ids: list[str] | None = None
     prefix: str | None = None
     since: int | None = None
     until: int | None = None
@@ -181,6 +183,7 @@ class WireQuery(_Wire, frozen=True, omit_defaults=True):
     offset: int = 0
     cursor: str | None = None
     content: bool = True
+    expired: bool = False
 
 
 _TIMES = ("since", "until", "updated_since", "updated_until")
@@ -195,6 +198,7 @@ _SAME = (
     "offset",
     "cursor",
     "content",
+    "expired",
 )
 
 
@@ -210,6 +214,8 @@ def pack_query(query: Query) -> WireQuery:
         **fields,
         tags=sorted(query.tags),
         any_tags=sorted(query.any_tags),
+        parents=None if query.parents is None else sorted(query.parents),
+        ids=None if query.ids is None else sorted(query.ids),
         where=None if query.where is None else _pack_part(query.filter),
         order_by=query.order_by if isinstance(query.order_by, str) else list(query.order_by),
     )
@@ -225,6 +231,8 @@ def unpack_query(sent: WireQuery) -> Query:
         **fields,
         tags=frozenset(sent.tags),
         any_tags=frozenset(sent.any_tags),
+        parents=None if sent.parents is None else frozenset(sent.parents),
+        ids=None if sent.ids is None else frozenset(sent.ids),
         where=None if sent.where is None else _unpack_part(sent.where),
         order_by=sent.order_by if isinstance(sent.order_by, str) else tuple(sent.order_by),
     )
@@ -233,7 +241,7 @@ def unpack_query(sent: WireQuery) -> Query:
 def _pack_part(part: Part) -> list[Any]:
     if isinstance(part, Condition):
         many = isinstance(part.value, tuple)
-        value = [_pack_value(each) for each in part.value] if many else _pack_value(part.value)
+        value = [pack_value(each) for each in part.value] if many else pack_value(part.value)
         return ["is", list(part.path), part.op, value]
     if isinstance(part, Negated):
         return ["not", _pack_part(part.part)]
@@ -245,7 +253,7 @@ def _unpack_part(sent: Any) -> dict[Any, Any]:
     match sent:
         case ["is", [*path], str(op), [*value]] if all(isinstance(each, str) for each in path):
             many = op in ("$in", "$nin")
-            return {tuple(path): {op: [*map(_unpack_value, value)] if many else _unpack_value(value)}}
+            return {tuple(path): {op: [*map(unpack_value, value)] if many else unpack_value(value)}}
         case ["not", part]:
             return {"$not": _unpack_part(part)}
         case ["any", *parts]:
@@ -258,7 +266,8 @@ def _unpack_part(sent: Any) -> dict[Any, Any]:
     raise InputError("a condition of the query cannot be read", field="where")
 
 
-def _pack_value(value: Any) -> list[Any]:
+def pack_value(value: Any) -> list[Any]:
+    """Return a value of a field as it is sent."""
     if isinstance(value, Decimal):
         return ["decimal", str(value)]
     if isinstance(value, timedelta):
@@ -268,7 +277,8 @@ def _pack_value(value: Any) -> list[Any]:
     return ["json", codec.encode(value)]
 
 
-def _unpack_value(sent: Any) -> Any:
+def unpack_value(sent: Any) -> Any:
+    """Return a value that was sent."""
     try:
         match sent:
             case ["json", bytes(raw)]:

@@ -64,7 +64,12 @@ class SQLiteBackend(EmbeddedBackend):
     priority = 50
 
     def __init__(
-        self, path: str, durability: str = "full", wrap: Wrap = no_wrap, upgrade: str = "backup"
+        self,
+        path: str,
+        durability: str = "full",
+        wrap: Wrap = no_wrap,
+        upgrade: str = "backup",
+        read_only: bool = False,
     ) -> None:
         if durability not in DURABILITIES:
             raise InputError(
@@ -74,7 +79,8 @@ class SQLiteBackend(EmbeddedBackend):
         self.path = os.path.realpath(path)
         self.durability = durability
         self._wrap = wrap
-        self._upgrade_policy = check_policy(upgrade)
+        self._upgrade_policy = "never" if read_only else check_policy(upgrade)
+        self.read_only = read_only
         self.upgraded: Upgrade | None = None  # the upgrade of the format that `open` made
         self.progress: Progress | None = None  # called while `open` upgrades
         self.epoch = b""
@@ -88,6 +94,8 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def is_available(self) -> bool:
         """Return whether the file, or its folder if there is none yet, can be written."""
+        if self.read_only:
+            return True  # only opening it can say what is missing
         target = self.path if os.path.exists(self.path) else os.path.dirname(self.path)
         return os.path.isdir(os.path.dirname(self.path)) and os.access(target, os.R_OK | os.W_OK)
 
@@ -122,6 +130,10 @@ class SQLiteBackend(EmbeddedBackend):
             raise
 
     def _opening_of(self) -> Opening:
+        if self.read_only:
+            from dgent.store.sqlite.read_only import ReadOnlyOpening  # loads when it is used
+
+            return ReadOnlyOpening(self.path, self.durability, self._wrap)
         return Opening(self.path, self.durability, self._wrap)
 
     async def upgrade(
@@ -184,6 +196,8 @@ class SQLiteBackend(EmbeddedBackend):
 
     def known_seq(self) -> int | None:
         """Return the newest seq if it is known without a read; None if it is not."""
+        if self.read_only:
+            return None
         return self._require_open().writer.known_seq()
 
     async def last_seq(self) -> int:
@@ -291,6 +305,14 @@ class SQLiteBackend(EmbeddedBackend):
         answer: asyncio.Future[R] = self._loop.create_future()
         shared.writer.submit([WriteJob(self._deliver, answer, work=work)])
         return await answer
+
+    async def settle_commits(self) -> None:
+        """Wait until every commit whose call was cancelled has happened or never will."""
+        if self._shared is not None and not self._shared.inherited:
+            assert self._loop is not None
+            answer: asyncio.Future[None] = self._loop.create_future()
+            self._shared.writer.submit([WriteJob(self._deliver, answer)])
+            await answer
 
     def _flush(self) -> None:
         self._turn_ends = perf_counter() + LOOP_BUDGET_S

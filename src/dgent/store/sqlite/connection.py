@@ -64,6 +64,11 @@ def connect(path: str, durability: str, *, wait: bool) -> apsw.Connection:
     _check_index_room(path)
     files.make_file(path)
     connection = apsw.Connection(path, flags=flags, statementcachesize=128)
+    return set_up(connection, durability, wait=wait)
+
+
+def set_up(connection: apsw.Connection, durability: str, *, wait: bool) -> apsw.Connection:
+    """Return a connection with the settings of a store; it is closed if they cannot be made."""
     try:
         connection.set_busy_handler(Patience() if wait else None)
         # Plans that do not depend on the bound values: without this, statements are prepared anew

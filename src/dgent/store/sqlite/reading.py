@@ -551,6 +551,21 @@ class SQLiteReading(VectorReads):
         ]
         return merge(*walks, key=_BY_ID)
 
+    def groups(self, scan: IndexScan, limit: int | None) -> list[tuple[bytes, int]]:
+        waiting = self._waiting(scan)
+        added, removed = ((), frozenset()) if waiting is None else (waiting.added, waiting.removed)
+        walked = scan_sql(BETWEEN, *self._narrowing(scan))
+        sql = f"SELECT e.key, count(*) FROM {walked} GROUP BY e.key ORDER BY e.key LIMIT ?"
+        most = -1 if limit is None else limit + len(removed)
+        found: dict[bytes, int] = dict(self._all(sql, scan.index_number, *scan.low, *scan.high, most))
+        for change, places in ((1, added), (-1, removed)):
+            for key, _, _ in places:
+                found[key] = found.get(key, 0) + change
+        return sorted((key, count) for key, count in found.items() if count > 0)[:limit]
+
+    def tag_indexes(self, schema: int) -> list[tuple[str, int]]:
+        return self._all("SELECT tag, ix FROM ix WHERE schema = ? AND tag != '' AND trail = 0", schema)
+
     def size(self, scan: IndexScan, cap: int) -> int:
         waiting = self._waiting(scan)
         if waiting is not None and any(scan.narrowing()):

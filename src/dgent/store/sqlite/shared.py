@@ -150,11 +150,20 @@ class Shared:
     def close(self) -> None:
         """Stop the threads and close every connection."""
         self.pool.shutdown(wait=True)
+        self._close_readers()
+        self.writer.close()
+
+    def _close_readers(self) -> None:
         with self._lock:
             for reader in list(self._readers):
                 with reader.lock:
                     reader.own.connection.close(True)
-        self.writer.close()
+
+    def _writer_locks(self) -> list[threading.Lock]:
+        return self.writer.locks()
+
+    def _writer_connections(self) -> list[apsw.Connection]:
+        return self.writer.connections()
 
     # -- fork -----------------------------------------------------------------------------
 
@@ -162,7 +171,7 @@ class Shared:
         """Keep every thread out of SQLite; False when one does not leave it in time."""
         if not self._pause(self._lock, until):
             return False
-        inside = [*(reader.lock for reader in self._readers), *self.writer.locks()]
+        inside = [*(reader.lock for reader in self._readers), *self._writer_locks()]
         return all(self._pause(lock, until) for lock in inside)
 
     def _pause(self, lock: threading.Lock, until: float) -> bool:
@@ -178,7 +187,7 @@ class Shared:
 
     def close_inherited(self) -> None:
         """Close inherited connections in a forked child, without checkpointing the parent's log."""
-        for connection in (*(reader.own.connection for reader in self._readers), *self.writer.connections()):
+        for connection in (*(reader.own.connection for reader in self._readers), *self._writer_connections()):
             waiting.close_inherited(connection)
 
 
@@ -276,13 +285,16 @@ class Opening:
 
     def run(self) -> Shared:
         """Open the store; runs on the thread for it."""
-        shared = share(*self._asked)
+        shared = self._share()
         with self._lock:
             self._shared = shared
             disowned = self._disowned
         if disowned:
             _release_quietly(shared)
         return shared
+
+    def _share(self) -> Shared:
+        return share(*self._asked)
 
     def disown(self) -> None:
         """Stop waiting for the open; the close that follows may take a while, so it has a thread too."""

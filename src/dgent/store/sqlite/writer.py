@@ -64,7 +64,19 @@ class WriteJob:
     """
 
     __slots__ = (
-        *("answer", "commits", "deliver", "error", "prepared", "result", "since", "size", "view", "work"),
+        *(
+            "answer",
+            "commits",
+            "deliver",
+            "error",
+            "is_barrier",
+            "prepared",
+            "result",
+            "since",
+            "size",
+            "view",
+            "work",
+        ),
     )
 
     def __init__(
@@ -77,6 +89,7 @@ class WriteJob:
     ) -> None:
         self.deliver, self.answer = deliver, answer
         self.prepared, self.view, self.work = prepared, view, work
+        self.is_barrier = prepared is None and work is None  # answered when all before it is over
         self.size = GROUP_BYTES if prepared is None else prepared.size  # the bytes that it adds to a group
         self.commits = 1  # that it makes
         self.since = monotonic()
@@ -255,7 +268,12 @@ class WriterThread:
         commits = size = 0
         while self._left and commits < GROUP_COMMITS and size < GROUP_BYTES:
             job = self._left.popleft()
-            if not job.answer.cancelled():
+            if job.is_barrier:
+                if group:
+                    self._left.appendleft(job)
+                    break
+                _deliver([job])
+            elif not job.answer.cancelled():
                 group.append(job)
                 commits += job.commits
                 size += job.size
