@@ -77,6 +77,7 @@ STUBS = {
         "tables/halves.py": ("find_halves", "repair"),
     },
     ROOT / "sync" / "tools.pyi": {"doors/tools/toolbox.py": ("Toolbox",)},
+    ROOT / "sync" / "runtime.pyi": {"runtime/agent.py": ("AgentRuntime",)},
 }
 # Classes whose members stand in several files, in this order; a stub has them in one class.
 BASES = {
@@ -85,6 +86,8 @@ BASES = {
 }
 # Names that stand for something else than in the async source, and so come from somewhere else.
 OTHERS = {
+    "Inbox": "from dgent.sync.messages import Inbox",
+    "Messages": "from dgent.sync.messages import Messages",
     "Library": "from dgent.sync.blocks import Library",
     "Universe": "from dgent.sync import Universe",
     "Transaction": "from dgent.sync import Transaction",
@@ -105,6 +108,14 @@ ATTRIBUTES = {
     "Place.engine": "AsyncEngine",
     "Place.universe": "Universe | None",
     "Place.sessions": "Any",
+    "AgentRuntime.universe": "Universe",
+    "AgentRuntime.partner": "str",
+    "AgentRuntime.agent": "str",
+    "AgentRuntime.messages": "Messages",
+    "AgentRuntime.inbox": "Inbox",
+    "AgentRuntime.limits": "Limits",
+    "AgentRuntime.hub": "EventHub",
+    "AgentRuntime.settings": "Settings",
 }
 DUNDERS = {
     "__init__": "__init__",
@@ -288,6 +299,10 @@ def _attributes(node: ast.ClassDef) -> list[str]:
         if made and isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
             kind = _attribute_type(f"{node.name}.{target.attr}", made, statement)
             found.append(f"@property\ndef {target.attr}(self) -> {kind}: ...")
+        elif isinstance(target, ast.Tuple):  # of several that are set at once, those that have a type here
+            names = [each.attr for each in target.elts if isinstance(each, ast.Attribute)]
+            kinds = {name: ATTRIBUTES.get(f"{node.name}.{name}") for name in names}
+            found += [f"@property\ndef {name}(self) -> {kind}: ..." for name, kind in kinds.items() if kind]
     return found
 
 

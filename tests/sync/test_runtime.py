@@ -27,6 +27,8 @@ def test_an_agent_answers(tmp_path: Path) -> None:
         assert isinstance(events[0], Text) and isinstance(events[-1], Done)
         assert agent.interrupted() == [] and list(agent.resume()) == []
         assert agent.context("And now?")["batch"].text == "And now?"
+        assert [each.state for each in agent.messages.list_batches()] == ["complete"] * 2
+        assert agent.inbox.list() == [] and agent.universe.count() > 0
 
 
 def test_plain_functions_are_tools_and_doors() -> None:

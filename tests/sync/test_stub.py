@@ -22,7 +22,11 @@ GOOD = """
     from dgent.model.lens import Lens
     from dgent.store.backend import Change, Committed
     from dgent.sync.blocks import Block, Library, Request, Roster, Section, Version, View
+    from dgent.runtime import AgentAnswer, Limits, ScriptedModel
+    from dgent.runtime.event import Event
     from dgent.sync.cupboard import Config, Crumb, Cupboard, Table, Trail
+    from dgent.sync.messages import Messages
+    from dgent.sync.runtime import AgentRuntime
 
 
     @dataclass
@@ -88,6 +92,22 @@ GOOD = """
     assert_type(library.render(budget_tokens=100, tokens=len), str)
 
 
+    def add(a: int) -> int:
+        return a
+
+
+    with AgentRuntime(u, "scout", model=ScriptedModel(["Yes"]), tools=[add], limits=Limits()) as agent:
+        assert_type(agent, AgentRuntime)
+        assert_type(agent.run("Is it?", key="k"), AgentAnswer)
+        with agent.respond("Is it?") as events:
+            for event in events:
+                assert_type(event, Event)
+        assert_type([each.id for each in agent.interrupted()], list[str])
+        assert_type(agent.work(wait_s=1), AgentAnswer | None)
+        assert_type(agent.messages, Messages)
+        assert_type(agent.universe, sync.Universe)
+
+
     class Scout(sync.DataMixin):
         def look(self) -> dgent.Crystal[Mark]:
             return self.remember(Mark("seen"))
@@ -129,6 +149,10 @@ BAD = """
     Library(dgent.open("memory:"), agent="scout")
     Library(u, agent="scout", consent=agree)
     Library(u, agent="scout").create("a").write(3)
+    from dgent.sync.runtime import AgentRuntime
+    AgentRuntime(dgent.open("memory:"), "scout", model="test")
+    AgentRuntime(u, "scout", model="test", steps=3)
+    AgentRuntime(u, "scout", model="test").run("Is it?").answer
 """
 
 
@@ -154,4 +178,4 @@ def test_a_type_checker_accepts_the_right_and_refuses_the_wrong(tmp_path: Path) 
     complaints = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert [line for line in complaints if not line.startswith("bad.py")] == []
     wrong = {int(line.split(":")[1]) for line in complaints}
-    assert wrong == {6, 7, 8, 9, 10, 12, 13, 18, 19, 23, 24, 26, 27, 34, 35, 36}, done.stdout
+    assert wrong == {6, 7, 8, 9, 10, 12, 13, 18, 19, 23, 24, 26, 27, 34, 35, 36, 38, 39, 40}, done.stdout

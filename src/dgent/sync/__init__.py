@@ -22,11 +22,13 @@ from dgent.model.query import Query
 from dgent.model.ref import Ref
 from dgent.model.schema import Schema
 from dgent.sync.current import DataMixin, get_universe, set_universe
+from dgent.sync.handle import Anywhere, anywhere
 from dgent.sync.runner import BlockingWarning
 from dgent.sync.stream import Stream
 from dgent.sync.universe import Collection, Focus, Transaction, Universe, Vectors, copy, mirror, open
 
 __all__ = [
+    "Anywhere",
     "BlockingWarning",
     "Collection",
     "Conflict",
@@ -51,6 +53,7 @@ __all__ = [
     "Unsupported",
     "Vectors",
     "VersionConflict",
+    "anywhere",
     "copy",
     "get_universe",
     "mirror",

@@ -51,6 +51,9 @@ from dgent.store.offline.report import Degradation
 from dgent.store.port.attached import BoundStatement, Repeat
 from dgent.store.port.statement import Params
 from dgent.store.search import OwnVersions, VectorPage
+from dgent.store.tally import Counts
+from dgent.sync.handle import Anywhere as Anywhere
+from dgent.sync.handle import anywhere as anywhere
 from dgent.sync.runner import BlockingWarning as BlockingWarning
 from dgent.sync.storage import StorageProvider
 from dgent.sync.stream import Stream as Stream
@@ -70,6 +73,7 @@ from dgent.universe.vectors import VectorHits, VectorRecord
 from dgent.universe.write import Read
 
 __all__ = [
+    "Anywhere",
     "BlockingWarning",
     "Collection",
     "Conflict",
@@ -94,6 +98,7 @@ __all__ = [
     "Unsupported",
     "Vectors",
     "VersionConflict",
+    "anywhere",
     "copy",
     "get_universe",
     "mirror",
@@ -447,6 +452,10 @@ class Universe:
     def past(self) -> Past | None:
         """The moment that this handle reads at, by `at`; None for the present."""
 
+    @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened with `read_only=True`."""
+
     def present(self) -> Universe:
         """Return the same handle for the present."""
 
@@ -523,6 +532,7 @@ class Universe:
         parent_id: str | None = None,
         content: bytes = b"",
         created_at: datetime | None = None,
+        expires_at: datetime | None = None,
         expect: Expect = None,
         key: str | None = None,
         note: str | None = None,
@@ -530,7 +540,7 @@ class Universe:
         """Store a value and return it as a crystal; its type says of which schema it is, or `schema` does.
 
         A dict without a schema becomes a plain datum, which comes back as `get` gives it. What caused it is
-        its `parent`: a crystal, a datum or an id; or `parent_id`.
+        its `parent`: a crystal, a datum or an id; or `parent_id`. No read shows it after `expires_at`.
         """
 
     def store(
@@ -549,7 +559,10 @@ class Universe:
     def put(
         self, datum: Datum, *, expect: Expect = None, key: str | None = None, note: str | None = None
     ) -> Datum:
-        """Store a datum as it is; returns it with its rev and seq."""
+        """Store a datum as it is; returns it with its rev and seq.
+
+        Where its schema has a ttl it gets its time; a new datum may name another one as `expires_at`.
+        """
 
     def put_many(
         self, datums: Iterable[Datum], *, key: str | None = None, note: str | None = None
@@ -701,6 +714,35 @@ class Universe:
     ) -> int:
         """Return how many records match; all of them without a query."""
 
+    def values(
+        self,
+        schema: str | type,
+        path: str,
+        *,
+        prefix: str | None = None,
+        limit: int | None = None,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Counts:
+        """Return the distinct values at a path of records of a schema, in order, each with their number.
+
+        `path` may end with `*`, for the items of lists. `prefix` is the beginning of the texts to return;
+        filters are those of queries, as `where`. Without filters an index of the path answers.
+        """
+
+    def tags(
+        self,
+        schema: str | type | None = None,
+        *,
+        prefix: str | None = None,
+        limit: int | None = None,
+        as_of: AsOf = None,
+        partial: bool = False,
+        **filters: Any,
+    ) -> Counts:
+        """Return the tags of records, of one schema or of all, in order, each with the number of records."""
+
     def list(
         self,
         prefix: str | None = None,
@@ -790,6 +832,12 @@ class Universe:
     def blob_folder(self) -> str | None:
         """The folder of the contents of blobs, which need not exist; None where they are in no folder."""
 
+    def sweep(self, limit: int | None = None) -> int:
+        """Delete records that have expired, and return how many; a universe does so by itself now and then.
+
+        It takes small commits. The schema's `history` says whether their versions are kept.
+        """
+
     def compact(self, keep: int | timedelta | datetime | Keep) -> Compacted:
         """Prune old history: keep so many old versions of each record, or those younger than an age."""
 
@@ -819,13 +867,15 @@ def open(
     choose: Literal["priority"] | None = None,
     token: str | None = None,
     storage: Mapping[str, Mapping[str, Any]] | None = None,
+    read_only: bool = False,
 ) -> Universe:
     """Return a universe at a place: `with sync.open("sqlite:///memory.db") as u`, or `close` it later.
 
-    Places are `memory:`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:folder`,
-    `postgresql://user@host/database`, and `https://host/constellation` of a server, with a `token`; without
-    one it is the user's default place. `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is
-    a replica of a Postgres that answers reads.
+    Places are `memory:`, `memory:name` (shared by all handles of this process), `sqlite:///relative.db`,
+    `sqlite:////absolute.db`, `jsonl:folder`, `postgresql://user@host/database`, and
+    `https://host/constellation` of a server, with a `token`; without one it is the user's default place.
+    `durability` is `"full"` (the default) or `"relaxed"`. `read_url` is a replica of a Postgres that answers
+    reads.
 
     Of a list, the first place is opened and no other. Only `degrade=True` lets it be unavailable: then writes
     are kept in the SQLite file `outbox` until it is back, and the places after it answer reads.
@@ -838,6 +888,9 @@ def open(
 
     An `embedder` makes vectors of the texts that schemas name in `embed`: one of `dgent.embedder`, anything
     like it, or `"minilm"`. Without a place and an embedder it is that of the user's settings.
+
+    With `read_only=True` every write raises Denied before anything is touched; nothing is made, and no
+    format is upgraded. A SQLite file is opened for reading, and a session of Postgres only reads.
 
     `storage` places ports beside the store elsewhere, like the tables `[storage.…]` of the settings:
     `{"telemetry": {"url": "sqlite:///events.db", "keep_days": 30}}`.

@@ -1,13 +1,13 @@
-"""One call: a coroutine on the loop, and the thread that waits for it."""
+"""One call: a coroutine on the loop, and the thread or the task that waits for it."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import queue
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -80,7 +80,7 @@ class BlockingCall:
 
     def _abandon(self) -> None:
         """Cancel the call and wait until it is over; a commit that has begun happens as a whole."""
-        with contextlib.suppress(queue.Empty, Closed):
+        with suppress(queue.Empty, Closed):
             self._runner.submit(self._stop)
             while self._inbox.get(timeout=GRACE_S) is not None:
                 pass
@@ -116,6 +116,75 @@ class BlockingCall:
             return await future
 
         return ask
+
+
+class AwaitedCall:
+    """Runs a coroutine on the loop of a store for a task of another loop, which waits without blocking."""
+
+    __slots__ = ("_cancelled", "_done", "_loop", "_runner", "_task", "_whole")
+
+    def __init__(self, runner: Runner, *, whole: bool = False) -> None:
+        self._runner = runner
+        self._whole = whole  # goes on to its end, also when the caller is cancelled
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def run(self, function: Callable[..., Awaitable[R]], *args: Any) -> R:
+        """Return the result of a coroutine function; a cancelled caller waits until it is over, too.
+
+        So nothing goes on in the background: what was under way has happened as a whole, or not at all.
+        """
+        self._runner.submit(self._start, function, args)
+        try:
+            await self._done
+        except asyncio.CancelledError:
+            self._done = self._loop.create_future()
+            with suppress(Closed):
+                self._runner.submit(self._check_end if self._whole else self._stop)
+                await self._done
+            raise
+        assert self._task is not None
+        if self._task.cancelled():
+            raise Closed("the call was cancelled because the universe is being closed")
+        try:
+            result: R = self._task.result()
+            return result
+        finally:
+            del self  # or an error would hold the frames that hold it
+
+    def _start(self, function: Callable[..., Awaitable[Any]], args: Any) -> None:
+        async def main() -> Any:
+            return await function(*args)
+
+        if self._cancelled:
+            self._report()
+            return
+        self._task = self._runner.loop.create_task(main())
+        self._task.add_done_callback(self._finish)
+
+    def _stop(self) -> None:
+        self._cancelled = True
+        if self._task is not None and not self._task.cancel():
+            self._report()
+
+    def _check_end(self) -> None:
+        if self._task is not None and self._task.done():
+            self._report()
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            task.exception()  # seen, also when the caller was cancelled
+        self._report()
+
+    def _report(self) -> None:
+        with suppress(RuntimeError):  # the caller's loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
 
 
 def _plain(result: Any) -> Any:

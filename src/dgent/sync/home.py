@@ -13,7 +13,7 @@ from weakref import WeakSet
 from dgent.errors import Closed, DgentError
 from dgent.sync import wording
 from dgent.sync.call import BlockingCall
-from dgent.sync.runner import runner
+from dgent.sync.runner import Runner, runner
 from dgent.sync.stream import Pump
 from dgent.universe.universe import Universe
 
@@ -27,8 +27,8 @@ _send = operator.methodcaller("send", None)
 class LoopHome:
     """The state of one universe on the background loop."""
 
-    def __init__(self, universe: Universe | None) -> None:
-        self.runner = runner()
+    def __init__(self, universe: Universe | None, on: Runner | None = None) -> None:
+        self.runner = on or runner()
         self.universe = universe
         self.reads_now = universe is not None and hasattr(universe.backend, "get_now")
         self.pumps: WeakSet[Pump[Any]] = WeakSet()  # only touched on the loop
@@ -52,6 +52,10 @@ class LoopHome:
         checks, conversions and errors are the same without being written twice.
         """
         self.runner.check()
+        return self.read_here(function, args, kwargs)
+
+    def read_here(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
+        """Do a point read like `now`, on a thread that may run an event loop."""
         # A lock for each thread: readers do not wait for each other, only `close` waits for them.
         with self._reading.get(me := threading.get_ident()) or self._lock_of(me):
             if not self._closed:
@@ -78,7 +82,7 @@ class LoopHome:
         return self._reading.setdefault(thread, threading.RLock())
 
     def _refuse(self) -> NoReturn:
-        self.runner.check()  # closed by the end of the program, perhaps: that is another matter
+        self.runner.check_alive()  # closed by the end of the program, perhaps: that is another matter
         raise self._closed_error()
 
     # -- the end ----------------------------------------------------------------------------

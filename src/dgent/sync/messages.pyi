@@ -78,6 +78,10 @@ class Batch:
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the batch is held here, so that nobody else works on it."""
+
     def renew(self) -> None:
         """Extend the lease of who works on the batch; LeaseLost when somebody else has taken it over."""
 
@@ -139,6 +143,12 @@ class Batch:
 
     def reload(self) -> None:
         """Read the batch again."""
+
+    def catch_up(self) -> None:
+        """Read the batch again, after all commits of this process that were under way.
+
+        A commit whose caller was cancelled may still happen, but not after a later one of the same process.
+        """
 
     def start_call(self, call: str) -> None:
         """Record that a tool call is about to run: if it gets no result, its outcome is unknown."""

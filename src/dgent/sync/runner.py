@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar, TypeVarTuple
+from weakref import WeakSet
 
 from dgent.errors import Closed, Unsupported
 
@@ -57,7 +58,7 @@ class Runner:
     """An event loop in a daemon thread, and the rules for those who wait for it."""
 
     def __init__(self) -> None:
-        self.loop = _Loop()
+        self.loop: asyncio.AbstractEventLoop = _Loop()
         self.residents: set[Resident] = set()
         self.lost = False  # in a forked child there is the object, but no thread
         self.leaving = False  # the program is ending: nobody is answered any more
@@ -81,8 +82,7 @@ class Runner:
 
     def check(self) -> None:
         """Refuse a call that could never be answered; warn of one that holds up another loop."""
-        if self.lost or self.leaving:
-            self._refuse()
+        self.check_alive()
         if threading.get_ident() == self._ident:
             raise Unsupported(
                 "a blocking call on the thread of dgent.sync would wait for itself",
@@ -90,7 +90,12 @@ class Runner:
             )
         running = asyncio._get_running_loop()
         if running is not None and running is not self.loop:
-            _warn()
+            warn_of_blocking()
+
+    def check_alive(self) -> None:
+        """Refuse a call in a child process, and at the end of the program."""
+        if self.lost or self.leaving:
+            self._refuse()
 
     def submit(self, work: Callable[..., object], *args: Any) -> None:
         """Have something called on the loop's thread."""
@@ -143,7 +148,48 @@ class Runner:
             self.loop.stop()
 
 
+class GivenLoop(Runner):
+    """The event loop of a universe that somebody else opened, with the rules of the background one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.residents = set()
+        self.lost = self.leaving = False
+        _given.add(self)
+
+    def check(self) -> None:
+        """Refuse a call that could never be answered; warn of one that holds up another loop."""
+        self.check_alive()
+        running = asyncio._get_running_loop()
+        if running is self.loop:
+            raise Unsupported(
+                "a blocking call on the event loop of its universe would wait for itself",
+                hint="use `await place.arun(...)` there, or give dgent.sync.anywhere a URL",
+            )
+        if running is not None:
+            warn_of_blocking()
+
+    def check_alive(self) -> None:
+        """Refuse a call when nobody could answer it."""
+        super().check_alive()
+        if not self.loop.is_running():
+            raise Closed(
+                "the event loop of this universe is not running",
+                hint="give dgent.sync.anywhere a URL instead of a universe",
+            )
+
+    def submit(self, work: Callable[..., object], *args: Any) -> None:
+        """Have something called on the loop's thread."""
+        self.check_alive()
+        try:
+            self.loop.call_soon_threadsafe(work, *args)
+        except RuntimeError:
+            self.check_alive()  # it was closed just now
+            raise
+
+
 _runner: Runner | None = None
+_given: WeakSet[GivenLoop] = WeakSet()
 _starting = threading.Lock()
 _inherited: list[Runner] = []
 _warned = False
@@ -158,7 +204,8 @@ def runner() -> Runner:
         return _runner
 
 
-def _warn() -> None:
+def warn_of_blocking() -> None:
+    """Warn, once in a process, that a call holds up the event loop of its thread."""
     global _warned
     if _warned:
         return
@@ -177,6 +224,8 @@ def _warn() -> None:
 def _after_fork() -> None:
     global _runner, _starting
     _starting = threading.Lock()
+    for given in _given:
+        given.lost = True
     if _runner is not None:
         # Kept and never closed: its selector and its pipe are shared with the parent.
         _runner.lost = True

@@ -10,10 +10,13 @@ from typing import Any
 
 from dgent.errors import InputError
 from dgent.runtime import agent
+from dgent.sync import messages
 from dgent.sync.twin import Twin, make_twin
 from dgent.sync.universe import Universe
 
 __all__ = ["AgentRuntime"]
+
+_PARTS = (messages.Messages, messages.Inbox)  # loaded, so that those of an agent block too
 
 
 def _init(self: Twin, universe: Any, name: str, **given: Any) -> None:
@@ -25,4 +28,4 @@ def _init(self: Twin, universe: Any, name: str, **given: Any) -> None:
     self._source, self._home = agent.AgentRuntime(universe._source, name, **given), universe._home
 
 
-AgentRuntime: Any = make_twin(agent.AgentRuntime, instead={"__init__": _init}, module=__name__)
+AgentRuntime = make_twin(agent.AgentRuntime, instead={"__init__": _init}, module=__name__)

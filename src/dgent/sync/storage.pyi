@@ -4,7 +4,7 @@
 # mypy: disable-error-code="overload-overlap"
 
 import builtins
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -39,7 +39,7 @@ class BlobReader:
 
     @property
     def info(self) -> BlobInfo: ...
-    def __init__(self, info: BlobInfo, parts: AsyncGenerator[bytes]) -> None: ...
+    def __init__(self, info: BlobInfo, parts: Stream[bytes]) -> None: ...
     def __iter__(self) -> Stream[bytes]: ...
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, fewer only at the end; all that are left without a size."""

@@ -48,6 +48,10 @@ class Place:
     """Tables at one place: `.engine`, and `.sessions`, which makes sessions for a TableAdapter."""
 
     @property
+    def engine(self) -> AsyncEngine: ...
+    @property
+    def universe(self) -> Universe | None: ...
+    @property
     def sessions(self) -> Any: ...
     def __init__(
         self,

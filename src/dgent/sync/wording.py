@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+_LOOP_TYPES = ("Awaitable[", "AsyncIterator[", "AsyncGenerator[", "AsyncContextManager[")
 _TEXTS = (
     ("`async with dgent.open", "`with sync.open"),
     ("`async with", "`with"),
@@ -67,20 +68,20 @@ def returns(function: Callable[..., Any]) -> Any:
 
 def plain(annotation: str) -> str:
     """Return an annotation without a trace of the event loop."""
-    if not any(name in annotation for name in ("Awaitable[", "AsyncIterator[", "AsyncContextManager[")):
+    if not any(name in annotation for name in _LOOP_TYPES):
         return annotation
     return ast.unparse(_Plain().visit(ast.parse(annotation, mode="eval")))
 
 
 class _Plain(ast.NodeTransformer):
-    """`Awaitable[X]` becomes `X`, `AsyncIterator[X]` becomes `Stream[X]`, and `X | X` just `X`."""
+    """`Awaitable[X]` becomes `X`, an iterator of the loop `Stream[X]`, and `X | X` just `X`."""
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         self.generic_visit(node)
         if isinstance(node.value, ast.Name):
             if node.value.id == "Awaitable":
                 return node.slice
-            if node.value.id == "AsyncIterator":
+            if node.value.id in ("AsyncIterator", "AsyncGenerator"):
                 node.value.id = "Stream"
             if node.value.id == "AbstractAsyncContextManager":
                 node.value.id = "AbstractContextManager"
