@@ -164,7 +164,7 @@ async def test_paths_outside_are_refused(tmp_path: Path) -> None:
 
 
 async def test_without_a_model_it_says_so(tmp_path: Path) -> None:
-    words = host.command("--url", f"sqlite:///{tmp_path}/s.db", "acp")
+    words = host.own_command("--url", f"sqlite:///{tmp_path}/s.db", "acp")
     process = await asyncio.create_subprocess_exec(
         *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=host.environment(tmp_path)
     )

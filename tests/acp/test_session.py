@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -189,6 +190,38 @@ async def test_load_sends_all_and_resume_nothing(tmp_path: Path, project: Path) 
         assert {each.session_update for each in editor.updates} <= {"available_commands_update"}
         with pytest.raises(acp.RequestError, match="is not open"):
             await editor.prompt(session, "hello")
+
+
+async def test_sessions_are_deleted(tmp_path: Path, project: Path) -> None:
+    """A deleted session is off the list and cannot be loaded; what was said stays with the agent."""
+    async with start(tmp_path, [{"text": "one two three", "pause_s": 0.5, "piece": 8}]) as editor:
+        hello = await editor.agent.initialize(protocol_version=1)
+        assert hello.agent_capabilities is not None
+        assert hello.agent_capabilities.session_capabilities is not None
+        assert hello.agent_capabilities.session_capabilities.delete is not None
+        made = [(await editor.agent.new_session(cwd=str(project), mcp_servers=[])).session_id for _ in "abc"]
+        await editor.prompt(made[0], "hello")
+        await editor.delete(made[0])
+        editor.updates.clear()
+        task = asyncio.create_task(editor.prompt(made[1], "another"))
+        await editor.wait(editor.text)
+        await editor.delete(made[1])  # ends the answer, whose end must not bring it back
+        with contextlib.suppress(acp.RequestError):
+            await task
+        listed = await editor.agent.list_sessions()
+        assert [each.session_id for each in listed.sessions] == [made[2]]
+        with pytest.raises(acp.RequestError, match="has no session"):
+            await editor.agent.load_session(session_id=made[0], cwd=str(project), mcp_servers=[])
+        with pytest.raises(acp.RequestError, match="is not open"):
+            await editor.prompt(made[0], "hello")
+        for unknown in (made[0], "never", "", "x" * 500, "../x"):
+            await editor.delete(unknown)
+        with pytest.raises(acp.RequestError):
+            await editor.agent._conn.send_request("session/delete", {"sessionId": 5})
+        with pytest.raises(acp.RequestError, match="Method not found"):
+            await editor.agent.ext_method("anything", {})
+    async with dgent.open(f"sqlite:///{tmp_path}/store.db") as u:
+        assert len(await Messages(u, "coder").list_batches()) == 2
 
 
 async def test_files_of_the_editor(tmp_path: Path, project: Path) -> None:

@@ -6,11 +6,13 @@ import json
 import os
 import pty
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chat.talk import Talk
 from tests.mcp import host
 
 STEPS = [
@@ -46,7 +48,7 @@ def test_a_task_is_done_and_undone(folder: Path) -> None:
     done = run(folder, words(folder, STEPS, "--yes"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "It is 2 now.\n"
-    assert "edit a.txt" in done.stderr
+    assert "✓ edit path=a.txt old=1 new=2" in done.stderr
     assert (folder / "project" / "a.txt").read_text() == "2\n"
     log = run(folder, host.command("--url", f"sqlite:///{folder}/store.db", "log", "--json"))
     (seq,) = [each["seq"] for each in json.loads(log.stdout)["data"]["items"] if each["note"] == "edit a.txt"]
@@ -68,7 +70,7 @@ def test_without_a_terminal_the_answer_is_no(folder: Path) -> None:
 
 
 def test_a_person_is_asked(folder: Path) -> None:
-    """At a terminal, y allows one change."""
+    """At a terminal, y allows one change; the answer alone goes to a pipe."""
     control, terminal = pty.openpty()
     with subprocess.Popen(
         words(folder, STEPS),
@@ -76,16 +78,68 @@ def test_a_person_is_asked(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=host.environment(folder),
-        text=True,
     ) as process:
+        assert process.stderr is not None
+        errors = b""
+        while b"allow it?" not in errors:
+            errors += os.read(process.stderr.fileno(), 4096)
         os.write(control, b"y\n")
-        out, errors = process.communicate(timeout=100)
+        out, _ = process.communicate(timeout=100)
     os.close(control)
     os.close(terminal)
     assert process.returncode == 0, errors
-    assert "allow it?" in errors
-    assert out == "It is 2 now.\n"
+    assert b"wants to call edit in write:a.txt" in errors
+    assert out == b"It is 2 now.\n"
     assert (folder / "project" / "a.txt").read_text() == "2\n"
+
+
+@pytest.fixture
+def talk(folder: Path) -> Iterator[Callable[..., Talk]]:
+    """Run tasks on a terminal of their own, and end those that a test leaves behind."""
+    begun: list[Talk] = []
+
+    def begin(steps: list[Any], *more: str) -> Talk:
+        env = {**host.environment(folder), "TERM": "xterm"}
+        env.pop("NO_COLOR", None)
+        begun.append(Talk(words(folder, steps, *more), env, folder))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.close()
+
+
+def test_work_is_shown_as_in_a_chat(folder: Path, talk: Callable[..., Talk]) -> None:
+    """Calls are folded to one line, markdown is drawn, and questions have the answers of a chat."""
+    more = {"calls": [{"name": "edit", "arguments": {"path": "a.txt", "old": "2", "new": "3"}}]}
+    coder = talk([STEPS[0], more, {"thinking": "a musing", "text": "It is **3** now."}])
+    coder.wait("wants to call edit")
+    coder.wait("n no: ")
+    coder.say("a")
+    shown = coder.wait("It is 3 now.")
+    assert coder.end() == 0
+    assert shown.count("allow it?") == 1
+    assert "✓ edit path=a.txt old=2 new=3" in shown
+    assert "\x1b[1m3" in coder.raw
+    assert "musing" not in shown
+    assert (folder / "project" / "a.txt").read_text() == "3\n"
+
+
+def test_nothing_that_a_model_writes_moves_the_cursor(talk: Callable[..., Talk]) -> None:
+    coder = talk([{"text": "evil \x1b[2J\x1b]0;title\x07 text"}])
+    assert coder.end() == 0
+    assert "\x1b[2J" not in coder.raw and "\x1b]0" not in coder.raw
+
+
+def test_an_interrupt_ends_it_durably(folder: Path, talk: Callable[..., Talk]) -> None:
+    coder = talk([{"text": "one two three four", "pause_s": 300, "piece": 8}])
+    coder.wait("one two")
+    coder.type("\x03")
+    coder.wait("interrupted")
+    assert coder.end() == 130
+    store = f"sqlite:///{folder}/store.db"
+    log = run(folder, host.command("--url", store, "--agent", "coder", "message", "batches", "--json"))
+    assert '"interrupted"' in log.stdout, log.stdout + log.stderr
 
 
 def test_failures_have_a_code(folder: Path) -> None:

@@ -76,3 +76,16 @@ def test_records_that_nobody_declared_are_found(dgent_: Terminal) -> None:
     assert dgent_("recall", "ships", "onion").out.splitlines()[0] == lines[0]
     assert len(dgent_("search", "ship", "--schema", "deed", "--json").data["items"]) == 1
     assert dgent_("search", "nowhere").out == "nothing found\n"
+
+
+def test_a_stranger_s_words_are_marked(dgent_: Terminal) -> None:
+    source = "origin:untrusted https://example.org"
+    assert dgent_("remember", "the lighthouse is closed", "--id", "marked", "--source", source).code == 0
+    assert dgent_("remember", "the lighthouse is open", "--id", "plain").code == 0
+    found = {each["id"]: each for each in dgent_("search", "lighthouse", "--json").data["items"]}
+    assert found["marked"]["origin"] == found["marked"]["record"]["origin"] == "untrusted"
+    assert "origin" not in found["plain"] and "origin" not in found["plain"]["record"]
+    for words in (["search", "closed"], ["get", "marked"], ["history", "marked"], ["log"], ["recall"]):
+        assert dgent_(*words).out.count("origin: untrusted") == 1, words
+    for words in (["search", "open"], ["get", "plain"], ["history", "plain"]):
+        assert "origin:" not in dgent_(*words).out.replace(source, ""), words

@@ -74,3 +74,72 @@ def test_instructions_must_be_there(house: House) -> None:
     house.user('[agent.scout]\ninstructions_file = "none.md"\n')
     with pytest.raises(ConfigError, match=r"none\.md"):
         find_agent(house.load(), "scout").read_instructions()
+
+
+SERVERS = """
+[agent.scout.mcp.files]
+command = "mcp-files 'my notes' ~/there"
+folder = "work"
+env = { FILES_KEY = "${SECRET}" }
+trust = "friend"
+
+[agent.scout.mcp.tracker]
+url = "https://ann:${SECRET}@tracker.example/mcp"
+headers = { Authorization = "Bearer ${SECRET}" }
+timeout_s = 5
+
+[agent.scout.language_servers]
+python = "pylsp -v"
+rust = []
+"""
+
+
+def test_servers_have_tables_in_that_of_their_agent(house: House) -> None:
+    house.user(SERVERS)
+    settings = house.load(SECRET="hush-hush")
+    assert settings.warnings == ()
+    scout = find_agent(settings, "scout")
+    files, tracker = scout.mcp
+    assert files.command[:2] == ("mcp-files", "my notes")
+    assert files.command[2].endswith("/there") and "~" not in files.command[2]
+    assert files.folder == str(house.user_file.parent / "work")
+    assert (files.name, files.env, files.trust) == ("files", {"FILES_KEY": "hush-hush"}, "friend")
+    assert tracker.url == "https://ann:hush-hush@tracker.example/mcp"
+    assert tracker.headers == {"Authorization": "Bearer hush-hush"}
+    assert (tracker.timeout_s, tracker.trust) == (5, "untrusted")
+    assert scout.language_servers == {"python": ("pylsp", "-v"), "rust": ()}
+    assert "hush-hush" not in repr(scout)
+
+
+def test_a_project_has_no_servers(house: House) -> None:
+    house.ours('[agent.scout.mcp.evil]\ncommand = "evil"\n')
+    settings = house.load()
+    assert find_agent(settings, "scout").mcp == ()
+    assert "your own file" in settings.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mcp = 5", "must be tables"),
+        ("[agent.scout.mcp]\nfiles = 5", "must be tables"),
+        ("[agent.scout.mcp.files]", "'files' needs a command or a url"),
+        ("[agent.scout.mcp.files]\ncommand='x'\nurl='http://x'", "needs a command or a url"),
+        ("[agent.scout.mcp.files]\nurl='ftp://ann:hush-hush@x'", "is not an address of HTTP"),
+        ("[agent.scout.mcp.'my files']\ncommand='x'", "'my files' is not a valid name"),
+        ("[agent.scout.mcp.files]\ncommand='${NOWHERE}'", "'files', which needs the variable NOWHERE"),
+        ('[agent.scout.mcp.files]\ncommand="mcp hush-hush \'"', "cannot be split"),
+        ("[agent.scout.mcp.files]\ncommand=[1]", "Expected `str`"),
+        ("[agent.scout.mcp.files]\ncommand='x'\nenv={A=1}", "Expected `str`"),
+        ("[agent.scout.mcp.files]\ncommand='x'\ncommnd='y'", "commnd"),
+        ("[agent.scout.mcp.files]\ncommand='x'\ntrust='all'", "trust"),
+        ("[agent.scout.mcp.files]\ncommand='x'\ntimeout_s=0", "timeout_s"),
+        ("language_servers = 5", "language_servers"),
+        ("language_servers = {python = 5}", "language_servers"),
+    ],
+)
+def test_wrong_servers_are_an_error_without_their_values(house: House, text: str, said: str) -> None:
+    house.user(f"[agent.scout]\n{text}")
+    with pytest.raises(ConfigError, match=said) as caught:
+        find_agent(house.load(), "scout")
+    assert "hush-hush" not in str(caught.value)

@@ -13,7 +13,7 @@ import pytest
 import dgent
 from tests.http.client import token_for
 from tests.http.process import Process, exchange, serve, status_of
-from tests.mcp.host import command, environment
+from tests.mcp.host import environment, own_command
 
 HOST = b"Host: 127.0.0.1\r\n"
 
@@ -129,7 +129,7 @@ async def test_heads_are_bounded_at_any_time(victim: Victim) -> None:
 
 async def test_who_leaves_in_the_middle_is_not_a_fault(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *command("--url", f"sqlite:///{tmp_path}/store.db", "serve", "--port", "0"),
+        *own_command("--url", f"sqlite:///{tmp_path}/store.db", "serve", "--port", "0"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment(tmp_path),

@@ -101,4 +101,6 @@ async def test_no_input_is_a_fault(tmp_path: Path) -> None:
                     said = (method, address, query, given, answer)
                     assert answer.status < 500 or answer.status == 501, said
                     assert answer.status != 401, said
+                    if address.endswith("data.undo") and answer.status == 200:
+                        client = Client(server, await token_for(u, "partner"))  # it may have undone the first
         assert (await client.get("/v1/status")).status == 200

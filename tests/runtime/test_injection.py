@@ -15,8 +15,8 @@ from dgent.messages import Messages
 from dgent.runtime import AgentRuntime, Consent, Consents, Decision, Limits, ScriptedModel, function_tool
 from dgent.runtime.event import ToolFinished
 from dgent.runtime.tool.rule import RequiresConsent
-from dgent.runtime.trust import read_source
 from dgent.universe.gate import Principal
+from dgent.universe.origin import read_source
 from dgent.universe.universe import Universe
 
 EVE = Principal("eve", "conversant")

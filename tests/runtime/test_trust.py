@@ -8,16 +8,9 @@ import pytest
 
 import dgent
 from dgent.errors import InputError
-from dgent.runtime.trust import (
-    Origin,
-    combine_trust,
-    find_call_trust,
-    is_at_least,
-    lower_principal,
-    read_source,
-    write_source,
-)
+from dgent.runtime.trust import combine_trust, find_call_trust, is_at_least, lower_principal
 from dgent.universe.gate import TRUSTS, Principal
+from dgent.universe.origin import Origin, read_source, write_source
 
 
 def test_a_call_has_the_lowest_trust_of_its_batch_and_its_caller() -> None:

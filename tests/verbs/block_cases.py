@@ -51,6 +51,7 @@ BLOCK_CASES: dict[str, list[Case]] = {
     "block.delete-folder": [Case({"folder": "projects"}, ["projects"], "block_not_found")],
     "block.pin": [Case({"label": "notes"}, ["notes"]), *NOBODY],
     "block.unpin": [Case({"label": "notes"}, ["notes"])],
+    "block.vouch": [Case({"label": "notes"}, ["notes"])],
     "block.archive": [
         Case({"label": "notes"}, ["notes"]),
         Case({"label": "me"}, ["me"], "wrong_kind"),

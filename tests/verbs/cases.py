@@ -61,6 +61,11 @@ CASES: dict[str, list[Case]] = {
         Case({"schema": "some words"}, ["some", "words"]),
     ],
     "data.count": [Case({"schema": "note"}, ["note"])],
+    "data.values": [
+        Case({"schema": "note", "path": "text"}, ["note", "text"]),
+        Case({"schema": "note", "path": "a..b"}, ["note", "a..b"], "query"),
+    ],
+    "data.tags": [Case({}, []), Case({"schema": "note", "limit": 2}, ["note", "-n", "2"])],
     "data.search": [
         Case({"words": "some words", "limit": 3}, ["some", "words", "-k", "3"]),
         Case({"words": "some", "as_of": "1"}, ["some", "--as-of", "1"]),
@@ -176,6 +181,7 @@ CASES: dict[str, list[Case]] = {
     "store.init": [Case({"folder": "{new}"}, ["{new}"], "not_found")],
     "store.status": [Case({}, []), Case({"all": True}, ["--all"])],
     # A row of the store has no datum, for `tables.repair` to mend: a deep look finds that.
+    "store.sweep": [Case({}, ["--yes"])],
     "store.doctor": [Case({}, []), Case({"deep": True}, ["--deep"], exit=1)],
     "store.backup": [Case({"to": "{new}"}, ["{new}"])],
     "store.copy": [

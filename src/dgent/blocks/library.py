@@ -35,14 +35,16 @@ from dgent.blocks.folder.sync import WAIT_S, follow_folder, sync_folder
 from dgent.blocks.history.retain import check_retain, set_retain
 from dgent.blocks.history.version import Version
 from dgent.blocks.kind import BLOCK_KINDS, CONSTELLATION
-from dgent.blocks.record import archive_share_id, share_id
+from dgent.blocks.record import BLOCK, GROUP, MEMBER, SHARE, archive_share_id, share_id
 from dgent.errors import InputError
 from dgent.model.tokens import estimate
+from dgent.universe.tail import TailPoint, follow
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
 LOG_LABEL = "log"
 MOST_IDS = 1024  # ids of blocks that are remembered by their labels
+DECIDING = (BLOCK.name, SHARE.name, MEMBER.name, GROUP.name)  # which blocks an agent sees
 
 
 class Library:
@@ -73,7 +75,8 @@ class Library:
         self._rendered: dict[str, RenderedBlock] = {}  # texts of versions, which never change
         self._search = BlockSearch(self._universe)
         self._ids: dict[str, str] = {}  # of its own blocks by label, as they were last found
-        self._visible: tuple[tuple[bytes, int], Any, Any] | None = None  # blocks of a prompt, by commit
+        self._visible: tuple[Any, Any, Any] | None = None  # blocks of a prompt, by commit
+        self._marks: tuple[TailPoint, Any, Mapping[str, str]] | None = None  # their origins, by commit
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -154,15 +157,20 @@ class Library:
     async def _find_for_context(
         self, *asked: Any
     ) -> tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]]:
-        """Find the blocks of a prompt; the answer is used again while nothing is committed."""
-        universe = self._universe
+        """Find the blocks of a prompt; the answer is used again until a record that decides it changes."""
+        universe, kept = self._universe, self._visible
         if universe.degraded is not None:
             return await self._actor.find_for_context(universe, *asked)
-        seq = await universe.seq()
-        now = getattr(universe.backend, "epoch", b""), seq
-        if self._visible is None or self._visible[:2] != (now, asked):
-            self._visible = now, asked, await self._actor.find_for_context(universe, *asked)
-        found: tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]] = self._visible[2]
+        tail = await follow(universe)
+        now: Any
+        if tail is None:
+            now = getattr(universe.backend, "epoch", b""), await universe.seq()
+            proven = kept is not None and kept[0] == now
+        else:
+            now, proven = tail.point, kept is not None and tail.is_untouched(kept[0], DECIDING)
+        if kept is None or not proven or kept[1] != asked:
+            kept = self._visible = now, asked, await self._actor.find_for_context(universe, *asked)
+        found: tuple[builtins.list[BlockPermission], builtins.list[BlockPermission]] = kept[2]
         return found
 
     async def get_by_id(self, id: str) -> Block:

@@ -6,7 +6,11 @@
     tools = ["blocks", "cupboard"]
     rules = [{ rule = "consent", tools = ["data.delete"] }]
 
-A project's file cannot have them: a model's server gets the user's key, and instructions the user's trust.
+    [agent.scout.mcp.files]
+    command = ["mcp-files"]
+
+A project's file cannot have them: a model's server gets the user's key, instructions the user's trust, and
+programs are started.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from dgent.config import file
+from dgent.config.mcp import McpServer, read_servers, split_command
 from dgent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +37,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The settings of one agent; None is the runtime's default.
 
     `url` and `key` are for the provider of the model. `tools` are rooms of the store or single tools. The
-    limits `calls`, `tokens` and `cost` (in US dollars) are for one turn.
+    limits `calls`, `tokens` and `cost` (in US dollars) are for one turn. `language_servers` has commands by
+    language, in place of those that are found; an empty one is none.
     """
 
     model: str | None = None
@@ -42,6 +48,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     instructions: str = ""
     instructions_file: str | None = None
     tools: tuple[str, ...] | None = None
+    mcp: tuple[McpServer, ...] = ()
+    language_servers: dict[str, tuple[str, ...]] = {}
     rules: tuple[dict[str, Any], ...] = ()
     window: Count | None = None
     answer: Count | None = None
@@ -94,6 +102,12 @@ def _read_agent(table: Any, settings: Settings) -> AgentSettings:
             given[option] = file.expand_variables(given[option], settings.environment)[0]
     if isinstance(given.get("instructions_file"), str):
         given["instructions_file"] = str(settings.user.parent / Path(given["instructions_file"]).expanduser())
+    if "mcp" in given:
+        given["mcp"] = read_servers(given["mcp"], settings.user.parent, settings.environment)
+    if isinstance(given.get("language_servers"), dict):
+        given["language_servers"] = {
+            language: split_command(command) for language, command in given["language_servers"].items()
+        }
     try:
         return msgspec.convert(given, AgentSettings)
     except msgspec.ValidationError as error:

@@ -284,17 +284,3 @@ def expand_variables(text: str, env: Mapping[str, str] | None) -> tuple[str, boo
         return env[match[1]]
 
     return re.sub(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?", value, text), used
-
-
-def resolve_url(url: str, base: Path, *, inside: bool) -> str:
-    """Return the URL with a path relative to `base` made absolute; with `inside` it must stay below it."""
-    for start in ("sqlite:///", "jsonl:"):
-        path = url.removeprefix(start)
-        if path and path != url:
-            full = os.path.join(base, path)
-            if inside and Path(os.path.realpath(base)) not in Path(os.path.realpath(full)).parents:
-                raise ValueError("leads out of the project, which only your own settings may do")
-            return start + full
-    if inside and url != "memory:":
-        raise ValueError("leads out of the project, which only your own settings may do")
-    return url

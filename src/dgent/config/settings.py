@@ -32,6 +32,7 @@ from dgent.config.places import (
     outbox_file,
 )
 from dgent.config.secret import mask
+from dgent.config.url import resolve_url, spell_url
 from dgent.errors import ConfigError, InputError
 from dgent.system import files
 
@@ -421,8 +422,8 @@ class _Search:
                         value = "sqlite:///" + value.removeprefix("sqlite:///")
                     if name == "embedder" and not ours and ":" in value:
                         raise ValueError("names a server, which only your own settings may do")
-                    if name in ("url", "stand_in", "outbox") or name.endswith(".url"):
-                        value = file.resolve_url(value, base, inside=not ours)
+                    if name == "outbox" or _is_url(name):
+                        value = resolve_url(value, base, inside=not ours)
                 except ValueError as fault:
                     self.problems.append(f"{name} in {path} {fault}; it is not used")
                     continue
@@ -454,6 +455,8 @@ class _Search:
 
     def _keep(self, name: str, value: Any, source: str, written: str | None = None) -> None:
         key = KEYS[name]
+        if isinstance(value, str) and _is_url(name):
+            value = spell_url(value)
         secret = written is not None or key.hidden or (key.secret and mask(value) != value)
         self.found[name] = Setting(name, value, source, secret)
         if written is not None:
@@ -474,6 +477,10 @@ class _Search:
 # -- values -------------------------------------------------------------------------------
 
 
+def _is_url(name: str) -> bool:
+    return name in ("url", "stand_in") or name.endswith(".url")
+
+
 def _fault(name: str, value: object) -> str | None:
     """Return why a value is not valid for a setting, in words that do not show it; None if it is valid."""
     key = KEYS[name]
@@ -487,9 +494,7 @@ def _fault(name: str, value: object) -> str | None:
         return None if value in key.choices else f"must be one of {', '.join(key.choices)}"
     if name == "constellation":
         return name_fault(value)
-    if (name in ("url", "stand_in") or name.endswith(".url")) and not _matches(
-        r"[a-z][a-z0-9+.-]*:(?s:.*)", value
-    ):
+    if _is_url(name) and not _matches(r"[a-z][a-z0-9+.-]*:(?s:.*)", value):
         return "must be a URL such as sqlite:///path/to/file.db"
     if name == "embedder" and not _matches(r"none|minilm|hashed|https?://(?s:.+)", value):
         return "must be none, minilm, hashed or a URL such as http://127.0.0.1:11434/v1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from dgent import clock
 from dgent.errors import Conflict, HistoryGone, InputError, NotFound, VersionConflict
 from dgent.messages.errors import LeaseLost
-from dgent.messages.history import History, read_history
+from dgent.messages.history import History, build_messages, read_history
 from dgent.messages.log import ATTEMPTS, Log, ended_error, lease_id
 from dgent.messages.message import (
     Added,
@@ -19,12 +20,14 @@ from dgent.messages.message import (
     Message,
     build_batch,
     build_message,
-    check_trust,
 )
 from dgent.messages.part import Content, Part, decode, encode, estimate_parts, find_calls, find_result
-from dgent.messages.record import BATCH, MESSAGE, BatchRecord, MessageRecord, lowest_trust, number_of
+from dgent.messages.record import BATCH, MESSAGE, BatchRecord, MessageRecord, number_of
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.store.backend import NEW, Check, Delete, Op
+from dgent.universe.origin import check_trust, lowest_trust
+from dgent.universe.tail import follow
 from dgent.universe.transaction import Transaction
 
 
@@ -84,6 +87,7 @@ class Batch:
         self._record, self._rev, self._started_at = record, rev, started_at
         self._state: _State | None = None  # None: to be read
         self._lease: BatchLease | None = None  # of who works on it
+        self._built: tuple[BatchRecord, BatchInfo] | None = None  # `info`, and what it was made of
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} {self._record.type} {self._record.state}>"
@@ -91,12 +95,19 @@ class Batch:
     @property
     def info(self) -> BatchInfo:
         """The batch as it was last read or written."""
-        return build_batch(self.id, self._record, self._started_at)
+        if self._built is None or self._built[0] is not self._record:
+            self._built = self._record, build_batch(self.id, self._record, self._started_at)
+        return self._built[1]
 
     @property
     def trust(self) -> str:
         """The lowest trust of all that the batch received or read."""
         return self._record.trust
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the batch is held here, so that nobody else works on it."""
+        return self._lease is not None
 
     async def renew(self) -> None:
         """Extend the lease of who works on the batch; LeaseLost when somebody else has taken it over."""
@@ -136,7 +147,28 @@ class Batch:
     async def messages(self) -> list[Message]:
         """Return the messages of the batch in order, results directly after their calls."""
         self._log.require("read")
+        found = await self._find_in_tail()
+        if found is not None:
+            return found
         return [build_message(each) for each in await self._log.of_batch(self._record)]
+
+    async def _find_in_tail(self) -> list[Message] | None:
+        """Return the messages from the commits since the batch began, if all of them are at hand."""
+        tail = await follow(self._log.universe)
+        changes = None if tail is None else tail.find_by_id(tail.at(self._record.saw), (self.id,))
+        begun, found = False, dict[str, Datum]()
+        for change in changes or ():
+            for item in change.items:
+                begun = begun or (item.id == self.id and item.rev == 1)
+                if item.schema != MESSAGE.name or item.id is None or item.id.partition("/")[0] != self.id:
+                    continue
+                if item.op == "delete":
+                    found.pop(item.id, None)
+                elif item.datum is None:
+                    return None  # a large commit, or a version that is not kept
+                else:
+                    found[item.id] = item.datum
+        return build_messages(self._log.universe.contracts, found.values()) if begun else None
 
     async def history(self, *, messages: int | None = None, tokens: int | None = None) -> History:
         """Return what the batch sees of others: those that had ended when it began, the oldest first.
@@ -289,6 +321,15 @@ class Batch:
         """Read the batch again."""
         found = await self._log.get(BATCH, self.id)
         self._record, self._rev, self._state = found.value, found.rev, None
+
+    async def catch_up(self) -> None:
+        """Read the batch again, after all commits of this process that were under way.
+
+        A commit whose caller was cancelled may still happen, but not after a later one of the same process.
+        """
+        with suppress(LeaseLost):  # the batch has ended, or the next change says so
+            await self.renew()
+        await self.reload()
 
     async def _load(self) -> _State:
         if self._state is None:

@@ -20,11 +20,12 @@ from dgent.errors import Conflict, InputError, NotFound
 from dgent.messages.history import Summary, build_summary, find_kept, walk_active
 from dgent.messages.log import Log
 from dgent.messages.part import decode, show
-from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord, lowest_trust, order_of
+from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord, order_of
 from dgent.messages.strategy import Importance, RecursiveSummary, Strategy, TimeDecay, read_strategy, score
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import NEW
+from dgent.universe.origin import lowest_trust
 from dgent.universe.transaction import Transaction
 
 Summarise = Callable[[Sequence[str]], Awaitable[str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -10,10 +10,13 @@ import msgspec
 
 from dgent.messages.log import Log
 from dgent.messages.message import BatchInfo, Message, build_batch, build_message, copy_fields
-from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord, lowest_trust
+from dgent.messages.record import BATCH, END, SUMMARY, BatchRecord, SummaryRecord
 from dgent.model.crystal import Crystal
+from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import AsOf
+from dgent.universe.contract import Contracts
+from dgent.universe.origin import lowest_trust
 
 SOME = 64  # batches that are read at once
 
@@ -135,6 +138,24 @@ async def _read_turns(
     return tuple(
         Turn(build_batch(each.id, each.value, each.created_at), tuple(by_batch[each.id])) for each in batches
     )
+
+
+def build_turn(contracts: Contracts, batch: Datum, messages: Iterable[Datum]) -> Turn | None:
+    """Build an ended batch from records that the feed showed; None where some are missing or unreadable."""
+    info = contracts.lenient(batch)
+    found = build_messages(contracts, messages)
+    if not isinstance(info, Crystal) or found is None or len(found) != info.value.count:
+        return None
+    return Turn(build_batch(info.id, info.value, info.created_at), tuple(found))
+
+
+def build_messages(contracts: Contracts, datums: Iterable[Datum]) -> list[Message] | None:
+    """Build messages in order from records that the feed showed; None if one cannot be read."""
+    found = [contracts.lenient(each) for each in datums]
+    crystals = [each for each in found if isinstance(each, Crystal)]
+    if len(crystals) < len(found):
+        return None
+    return [build_message(each) for each in sorted(crystals, key=lambda each: str(each.value.place))]
 
 
 async def find_summary(log: Log, head: Crystal[SummaryRecord] | None, as_of: AsOf = None) -> Summary | None:

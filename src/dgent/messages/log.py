@@ -20,7 +20,6 @@ from dgent.messages.record import (
     MessageLease,
     MessageRecord,
     SummaryRecord,
-    lowest_trust,
     order_of,
     place_of_agent,
 )
@@ -33,6 +32,7 @@ from dgent.system.process import is_gone
 from dgent.universe import write
 from dgent.universe.gate import TRUSTS, Gate
 from dgent.universe.lease import is_expired, make_lease
+from dgent.universe.origin import lowest_trust
 from dgent.universe.position import known_seq
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe

@@ -12,7 +12,7 @@ from dgent.messages.part import Content, Part, check_content, decode
 from dgent.messages.record import ROLES, BatchRecord, MessageRecord
 from dgent.model.crystal import Crystal
 from dgent.store.backend import Put
-from dgent.universe.gate import TRUSTS
+from dgent.universe.origin import check_trust
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -90,15 +90,6 @@ class Entry(msgspec.Struct, frozen=True):
         check_words(self.origin, "origin")
         check_words(self.by, "by")
         return check_content(self.content)
-
-
-def check_trust(trust: object) -> str:
-    """Return a trust; raises InputError for what is none."""
-    if not isinstance(trust, str) or trust not in TRUSTS:
-        raise InputError(
-            f"{trust!r:.60} is not a valid trust", hint=f"use one of {', '.join(TRUSTS)}", field="trust"
-        )
-    return trust
 
 
 def check_words(value: object, field: str) -> str:

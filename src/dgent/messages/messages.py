@@ -35,7 +35,6 @@ from dgent.messages.record import (
     BatchRecord,
     MessageRecord,
     SummaryRecord,
-    lowest_trust,
     place_of_batch,
 )
 from dgent.messages.strategy import Strategy
@@ -44,6 +43,7 @@ from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import NEW, AsOf, Op
 from dgent.universe.gate import TRUSTS
+from dgent.universe.origin import lowest_trust
 from dgent.universe.search import check_k
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -34,6 +35,7 @@ from dgent.messages.record import (
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import NEW, Check, Delete, Op
+from dgent.system.hold import hold_or_release
 from dgent.universe.lease import LEASE_S, check_length, is_expired, make_lease, send_heartbeats
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
@@ -234,8 +236,10 @@ class Inbox:
                 put = self._log.put(INCOMING, found.id, taken, found.rev, found.created_at)
                 crystal = Crystal.from_datum(put.datum, INCOMING)
                 lease = _make_lease(self._log, crystal, length)
-                if await self._try([put, self._log.put(LEASE, lease_id(found.id), lease, None)]):
-                    return Delivery(self._log, crystal, (found.rev or 0) + 1, length.total_seconds())
+                delivery = Delivery(self._log, crystal, (found.rev or 0) + 1, length.total_seconds())
+                ops: list[Op] = [put, self._log.put(LEASE, lease_id(found.id), lease, None)]
+                if await hold_or_release(self._try(ops), partial(_give_back, delivery)):
+                    return delivery
             if len(candidates) < SOME:
                 return None
 
@@ -317,6 +321,12 @@ class Inbox:
         found = await self._log.get(INCOMING, id)
         await self._log.commit([Delete(id, found.rev), Delete(lease_id(id), None)])
         return build_incoming(found)
+
+
+async def _give_back(delivery: Delivery, taken: bool) -> None:
+    """Put a message back that was taken for a caller who is gone."""
+    if taken:
+        await delivery.give_back()
 
 
 def _make_lease(log: Log, found: Crystal[IncomingRecord], length: timedelta) -> MessageLease:

@@ -14,7 +14,6 @@ from typing import Any
 
 from dgent import codec
 from dgent.model.schema import Schema
-from dgent.universe.gate import TRUSTS
 from dgent.universe.lease import LeaseRecord
 
 ROOM = "messages"
@@ -181,8 +180,3 @@ def order_of(place: str) -> int:
 def number_of(position: int, result: int | None = None) -> str:
     """Return the number of a message in its batch; a result stands behind its call."""
     return f"{position:08d}" if result is None else f"{position:08d}.{result:04d}"
-
-
-def lowest_trust(*trusts: Any) -> str:
-    """Return the least of some trusts."""
-    return TRUSTS[max(map(TRUSTS.index, trusts))]

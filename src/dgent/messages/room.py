@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dgent.messages.describe import MessageDescriber, name_of
 from dgent.model.query import Query
-from dgent.universe.room import Action, Describer, Keeper, Name, Room, Title
+from dgent.universe.room import Describer, Keeper, Name, Room, Title
 
 if TYPE_CHECKING:
     from dgent.model.datum import Datum
     from dgent.model.schema import Schema
-    from dgent.store.backend import Change, Item
     from dgent.store.engine.merge import Rules
     from dgent.store.upkeep import Finding
     from dgent.universe.gate import Principal, Scope
     from dgent.universe.universe import Universe
 
-MAX_NAME = 80
-MESSAGE, BATCH, SUMMARY = "message.message", "message.batch", "message.summary"
+MESSAGE = "message.message"
 
 
 class MessageRoom(Room):
@@ -44,7 +43,7 @@ class MessageRoom(Room):
 
     async def describer(self, universe: Universe, agent: str | None) -> Describer:
         """Return what describes commits of an agent's messages."""
-        return _Describer(agent)
+        return MessageDescriber(universe, agent)
 
     async def count_things(self, universe: Universe) -> Sequence[tuple[str, int]]:
         """Count messages."""
@@ -88,46 +87,10 @@ class _Scope:
         return datum is not None and self._agent in (datum.data.get("agent"), datum.data.get("sender"))
 
 
-class _Describer:
-    """Describes edits, deletions and archives; what agents and users say as they go is upkeep."""
-
-    def __init__(self, agent: str | None) -> None:
-        self._agent = agent
-
-    async def describe(self, change: Change) -> list[Action]:
-        """Return what a commit did to messages that were there, and to archives."""
-        done = [_describe(change, item) for item in change.items if item.id is not None]
-        return [each for each in done if each is not None and self._agent in (None, each.owner)]
-
-
-def _describe(change: Change, item: Item) -> Action | None:
-    datum = item.datum if item.op == "put" else item.last
-    data: Mapping[str, Any] = {} if datum is None else datum.data
-    owner, name = str(data.get("agent", "")), name_of(data)
-    if item.schema == SUMMARY:
-        made = item.op == "put" and data.get("chain") is not None
-        what, text = ("archive", "archived") if made else ("restore", "restored")
-        count = data.get("count")
-        text = f"{text} {'1 message' if count == 1 else f'{count} messages'} of {owner}"
-        return Action("summary", str(item.id), change.author, what, name, owner, text=text)
-    if item.schema != MESSAGE or (item.op == "put" and item.rev == 1):
-        return None
-    what, verb = ("edit", "edited") if item.op == "put" else ("delete", "deleted")
-    text = f"{verb} the message ‘{name}’" if name else f"{verb} a message"
-    return Action("message", str(item.id), change.author, what, name, owner, text=text)
-
-
 def _title(found: Datum) -> Title:
     kind = (found.schema or "").partition(".")[2]
     detail = " ".join(str(found.data.get(field) or "") for field in ("agent", "role"))
     return Title(kind, found.id, name_of(found.data), detail.strip())
-
-
-def name_of(data: Mapping[str, Any]) -> str:
-    """Return the beginning of a message or summary in one line."""
-    text = data.get("text") or data.get("type")
-    line = " ".join(text[: 4 * MAX_NAME].split()) if isinstance(text, str) else ""
-    return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…"
 
 
 ROOM = MessageRoom()

@@ -14,11 +14,11 @@ import msgspec
 from dgent import clock, codec
 from dgent.errors import Conflict, DgentError, InputError
 from dgent.messages.log import Log
-from dgent.messages.message import check_trust
 from dgent.messages.record import BATCH, BATCH_STATES, BATCH_TYPES, MESSAGE, ROLES, SUMMARY
 from dgent.model.crystal import Crystal
 from dgent.model.query import Query
 from dgent.store.backend import AsOf, Op
+from dgent.universe.origin import check_trust
 
 FORMAT = "dgent messages"
 AT_ONCE = 500

@@ -17,6 +17,7 @@ import msgspec
 
 from dgent import ids
 from dgent.blocks.library import Library
+from dgent.config.mcp import McpServer
 from dgent.errors import Closed, Conflict, DgentError, InputError
 from dgent.messages.batch import Batch
 from dgent.messages.errors import LeaseLost
@@ -48,14 +49,16 @@ from dgent.runtime.model.retry import Retry, RetryingModel
 from dgent.runtime.tool.belt import AskPartner, GivenTool, ToolBelt
 from dgent.runtime.tool.consent import Consents
 from dgent.runtime.tool.function import function_tool
+from dgent.runtime.tool.mcp_servers import McpServers
 from dgent.runtime.tool.own import USUAL, OwnTools
 from dgent.runtime.tool.rule import Rule, Rules
 from dgent.runtime.tool.tool import Call, Tool
-from dgent.runtime.turn import INTERRUPTED, AgentTurn, build_request
+from dgent.runtime.turn import INTERRUPTED, STOPPED, AgentTurn, build_request
+from dgent.system.hold import hold_or_release
 from dgent.system.process import name_process
 from dgent.universe.gate import Gate, Principal
 from dgent.universe.lease import LEASE_S
-from dgent.universe.stamp import drop_origins
+from dgent.universe.origin import drop_marks
 from dgent.universe.universe import Universe
 
 RECENT = 50  # batches among which interrupted ones are looked for
@@ -80,9 +83,10 @@ class AgentAnswer(msgspec.Struct, frozen=True):
 class AgentRuntime:
     """One agent at work, on a handle that may do everything.
 
-    `tools` are functions, tools and sources beside its own ones, which `own` names; `ask` asks the partner
-    for consent at this door. Every event of every turn is published to `hub`. When the history is longer than
-    its budget, older batches are archived after the turn, as `compress` says; the model sums them up.
+    `tools` are functions, tools and sources beside its own ones, which `own` names; `servers` are MCP
+    servers, started with the first turn; `ask` asks the partner for consent at this door. Every event of
+    every turn is published to `hub`. When the history is longer than its budget, older batches are archived
+    after the turn, as `compress` says; the model sums them up.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class AgentRuntime:
         *,
         model: ModelSpec,
         tools: Sequence[GivenTool] = (),
+        servers: Sequence[McpServer] = (),
         rules: Sequence[Rule] = (),
         instructions: str | None = None,
         budget: ContextBudget | None = None,
@@ -119,6 +124,7 @@ class AgentRuntime:
         found = OwnTools(universe, agent, own) if own else None
         tools = [self._send_tool(), *tools] if own else tools
         self.belt = ToolBelt(agent, found, tools, self.rules, self.consents, ask, self.limits.consent_s)
+        self.servers = McpServers(self.belt, universe, servers)
         self.settings = settings or Settings(max_tokens=self.builder.budget.answer)
         self._retry = retry or Retry(restart=True)
         self.model: Model = resolve(model)
@@ -142,13 +148,16 @@ class AgentRuntime:
         if self._closed:
             return
         self._closed = True
-        await self.interrupt()
-        if self._compressing is not None:
-            self._compressing.cancel()  # each summary that it made is stored
-            await asyncio.wait([self._compressing])
-        await self.model.close()
-        if self._own_hub:
-            await self.hub.close()
+        try:
+            await self.interrupt()
+            if self._compressing is not None:
+                self._compressing.cancel()  # each summary that it made is stored
+                await asyncio.wait([self._compressing])
+        finally:
+            await self.servers.close()
+            await self.model.close()
+            if self._own_hub:
+                await self.hub.close()
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -201,7 +210,7 @@ class AgentRuntime:
         wanted = [batch] if batch is not None else [each.id for each in await self.interrupted()]
         for id in wanted:
             self._refuse_running(id)
-            turn = self._start(await self.messages.resume(id, holder=self._process))
+            turn = self._start(await self._resume(id))
             async with aclosing(_follow(turn)) as events:
                 async for event in events:
                     yield event
@@ -220,6 +229,8 @@ class AgentRuntime:
     async def interrupt(self, batch: str | None = None) -> None:
         """End a turn that runs, or all of them: what is not durable is dropped, and it can be resumed."""
         turns = [turn for turn in self._turns.values() if batch in (None, turn.id)]
+        for turn in turns:
+            turn.cancel()  # all of them, also when this is cancelled while it waits
         await asyncio.gather(*(turn.stop() for turn in turns))
 
     @property
@@ -245,13 +256,22 @@ class AgentRuntime:
         await self._enrol()
         who = caller or Principal(self.partner, "partner")
         entry = Entry("user", message, who.trust, origin, who.name)
-        batch = await self.messages.begin(
+        begin = self.messages.begin(
             type, [entry], origin=origin, session=session, key=key, holder=self._process
         )
+        batch = await hold_or_release(begin, self._release)
         self._refuse_running(batch.id)
         if key is not None and batch.info.state != "complete":
-            batch = await self.messages.resume(batch.id, holder=self._process)
+            batch = await self._resume(batch.id)
         return batch, entry if key is None else None
+
+    async def _resume(self, id: str) -> Batch:
+        return await hold_or_release(self.messages.resume(id, holder=self._process), self._release)
+
+    async def _release(self, batch: Batch) -> None:
+        """End a batch whose turn has not begun, so that it can be resumed at once."""
+        if batch.is_held and batch.id not in self._turns:
+            await batch.interrupt(STOPPED)
 
     async def _enrol(self) -> None:
         """Put the agent on the roster before its first turn, so that doors list it."""
@@ -291,7 +311,7 @@ class AgentRuntime:
     async def vouch(self, label: str) -> None:
         """Trust a block as it is now, whoever wrote to it: contexts that show it are not lowered for it."""
         block = await Library(self.universe, self.agent).get(label)
-        await drop_origins(self.universe, block.id)
+        await drop_marks(self.universe, block.id)
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -312,9 +332,13 @@ class AgentRuntime:
                 if batch.info.state == "complete":
                     await delivery.done()
                     return _build_answer(await self._repeat(batch))
-                batch = await self.messages.resume(batch.id, holder=self._process)
+                batch = await self._resume(batch.id)
                 answer = await self._settle(self._start(batch, delivery))
         except LeaseLost:
+            raise
+        except asyncio.CancelledError:
+            with suppress(DgentError):  # it was answered, or another worker has it
+                await delivery.give_back(STOPPED)
             raise
         except Exception as error:
             delay_s = min(RETRY_S * 2 ** (delivery.message.attempts - 1), LONGEST_RETRY_S)
@@ -371,6 +395,7 @@ class AgentRuntime:
 
     async def context(self, message: str = "") -> AgentContext:
         """Return what the next call of the model would be shown, with its parts."""
+        await self.servers.ready()
         found = await self.builder.build(tools=self.belt.schemas())
         return found if not message else _add_message(found, message)
 

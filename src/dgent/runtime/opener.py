@@ -49,6 +49,7 @@ def read_options(name: str, settings: AgentSettings, model: ModelSpec | None = N
     context = build_context_budget(settings)
     return {
         "model": choose_model(name, settings, model),
+        "servers": settings.mcp,
         "rules": read_rules(settings),
         "instructions": settings.read_instructions(),
         "budget": context,

@@ -11,28 +11,25 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import datetime
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dgent.errors import BudgetSpent, Closed, ContextTooLong, Denied, DgentError
+from dgent.errors import BudgetSpent, Closed, ContextTooLong, DgentError
 from dgent.messages.batch import Batch
+from dgent.messages.errors import LeaseLost
 from dgent.messages.message import Entry, Message
 from dgent.messages.messages import BATCH_LEASE
-from dgent.messages.part import Part, find_calls, find_result
+from dgent.messages.part import Part, find_calls
 from dgent.messages.queue import Delivery
-from dgent.messages.record import lowest_trust
-from dgent.runtime.context.part import AgentContext
+from dgent.runtime.calls import TurnCalls
+from dgent.runtime.context.part import AgentContext, mark_parts
 from dgent.runtime.event import (
     Done,
     Event,
     Notice,
     Text,
     Thinking,
-    ToolFinished,
-    ToolStarted,
     UsageReport,
     fail,
 )
@@ -47,21 +44,15 @@ from dgent.runtime.model.call import (
     TokenUsage,
     Turn,
 )
-from dgent.runtime.tool.belt import ToolCall
-from dgent.runtime.tool.rule import Called
-from dgent.runtime.tool.tool import Answer as ToolAnswer
-from dgent.runtime.tool.tool import CallInfo, refuse
+from dgent.runtime.tool.rule import Refusal
 from dgent.universe.lease import send_heartbeats
+from dgent.universe.origin import lowest_trust
 
 if TYPE_CHECKING:
     from dgent.runtime.agent import AgentRuntime
 
 REMINDERS = 2  # times that a model is told of a rule by which the turn cannot end yet
-UNKNOWN = (
-    "The program stopped while this call ran, so its outcome is not known. It was not made again. "
-    "Look whether it was done before you call it again."
-)
-INTERRUPTED = "interrupted"
+INTERRUPTED, STOPPED = "interrupted", "the turn was stopped"
 MAX_NAME = 100  # characters of names and ids that a model makes up
 
 
@@ -83,9 +74,8 @@ class AgentTurn:
         self.usage: TokenUsage = NO_USAGE
         self._delivery, self._asked = delivery, asked
         self._model = agent.open_model()
-        self._calls: list[Called] = []
-        self._earlier: dict[str, datetime] = {}
-        self._caller, self._origin = "partner", ""
+        self._calls = TurnCalls(agent, batch, self._emit)
+        self._reply: Reply | None = None  # the newest answer of the model, as long as it is not stored
         self._steps = self._reminders = 0
         self._text = ""
         self._events: deque[Event] = deque()
@@ -106,17 +96,19 @@ class AgentTurn:
             await self._waiter
         return self._events.popleft()
 
-    async def stop(self) -> None:
-        """End the work, if it has not ended, and wait until that is durable."""
+    def cancel(self) -> None:
+        """Have the work end, if it has not ended."""
         if not self._task.done() and not self._stopped:
             self._stopped = True
-            while not self._begun:  # a task that is cancelled before it begins ends nothing
-                await asyncio.sleep(0)
-            self._task.cancel()
+            if self._begun:  # a task that is cancelled before it begins would end nothing
+                self._task.cancel()
+
+    async def stop(self) -> None:
+        """End the work, if it has not ended, and wait until that is durable."""
+        self.cancel()
         await asyncio.wait([self._task])
 
     def _end(self, _: asyncio.Task[None]) -> None:
-        self._begun = True
         self.agent.forget_turn(self)
         self._wake()
 
@@ -135,13 +127,15 @@ class AgentTurn:
     async def _run(self) -> None:
         since, self._begun = asyncio.get_running_loop().time(), True
         try:
+            if self._stopped:
+                raise asyncio.CancelledError
             async with (
                 asyncio.timeout(self.agent.limits.seconds),
                 send_heartbeats(self.batch.renew, BATCH_LEASE.total_seconds(), since),
             ):
                 finish = await self._work()
         except asyncio.CancelledError:
-            ended = await self._interrupt("the turn was stopped")
+            ended = await self._interrupt(STOPPED)
             self._emit(self._done("stop" if ended else INTERRUPTED))
         except Exception as error:
             self.error = error
@@ -149,8 +143,11 @@ class AgentTurn:
                 self.error = BudgetSpent(
                     f"the turn took more than {self.agent.limits.seconds:g} seconds", limit="seconds"
                 )
-            await self._interrupt(fail(self.error).message)
-            self._emit(fail(self.error, agent=self.agent.agent, batch=self.id))
+            if await self._interrupt(fail(self.error).message) and not isinstance(error, LeaseLost):
+                self.error = None  # the answer was stored before
+                self._emit(self._done("stop"))
+            else:
+                self._emit(fail(self.error, agent=self.agent.agent, batch=self.id))
         else:
             self._emit(self._done(finish))
 
@@ -160,42 +157,54 @@ class AgentTurn:
     async def _interrupt(self, reason: str) -> bool:
         """End the batch so that it can be resumed; return whether it was complete already.
 
-        A call that may have been made gets a result that says so.
+        An answer that was paid and not stored yet ends the batch, if it was the last one.
         """
         try:
-            await self.batch.reload()  # a commit that was cancelled may have been made
+            await self.batch.catch_up()  # a commit that was cancelled may have been made
             if self.batch.info.state != "open":
                 return self.batch.info.state == "complete"
-            pending = await self.batch.pending()
-            for call in self.batch.info.started:
-                if call in pending:
-                    await self.batch.add_result(call, _write(_unknown()), error=True)
+            if self._reply is not None and not self._reply.calls and self._find_refusal() is None:
+                await self._complete(self._entry(self._reply))
+                return True
+            await self._calls.settle()
             await self.batch.interrupt(reason[:500])
         except DgentError as error:  # it stays open, and is found by `interrupted`
             self.error = self.error or error
+        finally:
+            self._calls.close()
         return False
 
+    def _find_refusal(self) -> Refusal | None:
+        """Return the rule by which the turn may not end yet; None when the model was reminded enough."""
+        return None if self._reminders >= REMINDERS else self.agent.rules.check_exit(self._calls.made)
+
     async def _work(self) -> str:
-        await self._take_up()
+        await self.agent.servers.ready()
+        for text in self.agent.servers.take_notices():
+            self._emit(self._notice(text, "mcp"))
+        if await self._take_up():
+            await self._complete(None)
+            return "stop"
         while True:
             if self._steps >= self.agent.limits.steps:
                 raise BudgetSpent(f"the turn took {self._steps} steps", hint="resume it", limit="steps")
             self._steps += 1
             reply = await self._ask()
-            self._text = reply.text or self._text
             if not reply.calls:
                 entry = self._entry(reply)
-                refusal = self.agent.rules.check_exit(self._calls)
-                if refusal is None or self._reminders >= REMINDERS:
+                refusal = self._find_refusal()
+                if refusal is None:
                     await self._complete(entry)
                     return reply.finish
                 self._reminders += 1
                 said = f"{refusal.text}: {refusal.hint}"
                 await self.batch.add_all([entry, Entry("system", said)])
+                self._reply = None
                 self._emit(self._notice(said, "rule"))
                 continue
             await self.batch.add_all([self._entry(reply)])
-            if await self._run_calls(reply.calls):
+            self._reply = None
+            if await self._calls.run_all(reply.calls):
                 await self._complete(None)
                 return "stop"
 
@@ -224,7 +233,7 @@ class AgentTurn:
         if context.overflow:
             raise ContextTooLong(f"the context of this turn is {context.overflow} tokens too long")
         self._seen = context
-        self._recall(context)
+        self._calls.recall(context.history)
         if lowest_trust(self.batch.trust, context.trust) != self.batch.trust:
             await self.batch.lower_trust(context.trust)
         call = await self.agent.build_call(context, tools)
@@ -238,19 +247,11 @@ class AgentTurn:
                 elif type(piece) is Restart:
                     self._emit(self._notice(piece.reason, "restart"))
                 elif type(piece) is Reply:
-                    reply = await self._rename(piece)
-        self.usage = self.usage.add(reply.usage)
+                    self.usage = self.usage.add(piece.usage)
+                    self._text = piece.text or self._text
+                    self._reply = reply = await self._rename(piece)
         self._emit(UsageReport(model=reply.model, usage=reply.usage, agent=agent, batch=batch))
         return reply
-
-    def _recall(self, context: AgentContext) -> None:
-        """Note when tools were called in earlier batches, for rules that ask for a pause."""
-        if self._earlier or not self.agent.rules.rules:
-            return
-        for message in context.history:
-            for part in find_calls(message.parts):
-                called = ToolCall(part, "", "partner").called
-                self._earlier[called.name] = max(message.at, self._earlier.get(called.name, message.at))
 
     async def _rename(self, reply: Reply) -> Reply:
         """Return an answer whose calls have ids that are new in the batch, and that can be stored at all."""
@@ -273,147 +274,33 @@ class AgentTurn:
     def _notice(self, text: str, code: str) -> Notice:
         return Notice(text=text, code=code, agent=self.agent.agent, batch=self.id)
 
-    # -- tools --------------------------------------------------------------------------------
-
-    async def _run_calls(self, parts: Sequence[Part]) -> bool:
-        """Run the calls of an answer, one after the other; return whether one of them ends the turn."""
-        ends = False
-        for part in parts:
-            called = await self._run_call(part)
-            ends = ends or (called.ok and self.agent.rules.is_exit(called))
-        return ends
-
-    async def _run_call(self, part: Part, again: bool = False) -> Called:
-        """Check a call, make it, and store its result."""
-        belt, info = self.agent.belt, self.agent.belt.describe(part)
-        call = self._prepare(part, info)
-        self._started(part, info)
-        began = perf_counter()
-        try:
-            trust, agreed = await belt.check(call, self._calls, self._earlier)
-        except Denied as error:
-            return await self._finish(call, refuse(error), began, None)
-        self._calls.append(call.called)
-        place = len(self._calls) - 1
-        if not (info.keyed or info.repeatable or again):
-            await self.batch.start_call(part.call)
-        answer, read = await belt.run(call, trust, agreed)
-        return await self._finish(call, answer, began, place, read)
-
-    def _prepare(self, part: Part, info: CallInfo) -> ToolCall:
-        key = self.batch.call_key(part.call)
-        return ToolCall(part, key, self.batch.trust, self._caller, self._origin, info)
-
-    def _started(self, part: Part, info: CallInfo) -> None:
-        self._emit(
-            ToolStarted(
-                call=part.call,
-                name=part.name,
-                arguments=part.arguments,
-                kind=info.kind,
-                agent=self.agent.agent,
-                batch=self.id,
-            )
-        )
-
-    async def _finish(
-        self, call: ToolCall, answer: ToolAnswer, began: float, place: int | None, trust: str | None = None
-    ) -> Called:
-        """Store the result of a call, with the trust of what it read, and report it."""
-        ok, text = bool(answer.get("ok")), _write(answer)
-        origin = "" if trust is None else f"tool {call.part.name}"
-        await self.batch.add_result(call.part.call, text, error=not ok, trust=trust, origin=origin)
-        called = call.called._replace(ok=ok)
-        if place is None:
-            self._calls.append(called)
-        else:
-            self._calls[place] = called
-        self._emit(
-            ToolFinished(
-                call=call.part.call,
-                name=call.part.name,
-                text=text,
-                error=not ok,
-                ms=(perf_counter() - began) * 1000,
-                agent=self.agent.agent,
-                batch=self.id,
-            )
-        )
-        return called
-
     # -- going on after a stop ------------------------------------------------------------------
 
-    async def _take_up(self) -> None:
-        """Read what the batch has already, and finish the calls that have no result."""
+    async def _take_up(self) -> bool:
+        """Read what the batch has, and finish the calls without results; return whether one ends the turn."""
         if self._asked is not None:
-            self._caller, self._origin = self._asked.trust or "partner", self._asked.origin
-            return
+            self._calls.caller, self._calls.origin = self._asked.trust or "partner", self._asked.origin
+            return False
         messages = await self.batch.messages()
         asked = next((each for each in messages if each.role == "user"), None)
         if asked is not None:
-            self._caller, self._origin = asked.trust, asked.origin
-        pending = await self.batch.pending()
-        results = {part.call: message for message in messages if (part := find_result(message.parts))}
-        left: list[Part] = []
+            self._calls.caller, self._calls.origin = asked.trust, asked.origin
         for message in messages:
             if message.role == "assistant":
                 self._text = "".join(part.text for part in message.parts if part.type == "text") or self._text
                 self._add_usage(message.usage)
-            for part in find_calls(message.parts):
-                if part.call in pending:
-                    left.append(part)
-                    continue
-                result = results[part.call]
-                called = ToolCall(part, "", "partner").called
-                failed = any(each.error for each in result.parts)
-                self._calls.append(called._replace(at=result.at, ok=not failed))
-        for part in left:
-            await self._repair(part)
+        return await self._calls.take_up(messages)
 
     def _add_usage(self, usage: Any) -> None:
         if isinstance(usage, Mapping):
             known = {name: usage[name] for name in TokenUsage.__struct_fields__ if name in usage}
             self.usage = self.usage.add(msgspec.convert(known, TokenUsage))
 
-    async def _repair(self, part: Part) -> None:
-        """Finish a call that the program stopped at: make it, take it from the store, or say so."""
-        info = self.agent.belt.describe(part)
-        call = self._prepare(part, info)
-        done = await self.agent.universe.outcome(call.key)
-        if done is not None:
-            message = f"this was done before the program stopped, in commit {done.seq}; it was not done again"
-            self._started(part, info)
-            await self._finish(
-                call, {"ok": True, "message": message, "data": {"seq": done.seq}}, perf_counter(), None
-            )
-            return
-        if info.keyed or info.repeatable or part.call not in self.batch.info.started:
-            await self._run_call(part)
-            return
-        self._emit(self._notice(f"the outcome of {part.name} ({part.call}) is not known", "unknown_outcome"))
-        try:
-            await self.agent.belt.require(
-                call, scope="", reason="its outcome is not known; make it again?", again=True
-            )
-        except Denied:
-            self._started(part, info)
-            await self._finish(call, _unknown(), perf_counter(), None)
-        else:
-            await self._run_call(part, again=True)
-
 
 def _name(given: str, otherwise: str) -> str:
     """Return a name that a model made up, as far as it can be stored."""
     name = given[:MAX_NAME]
     return name if name.isprintable() and name else otherwise
-
-
-def _unknown() -> ToolAnswer:
-    return {"ok": False, "message": UNKNOWN, "data": {"code": "unknown_outcome"}}
-
-
-def _write(answer: ToolAnswer) -> str:
-    return msgspec.json.encode(answer).decode()
 
 
 def build_turns(context: AgentContext) -> tuple[Turn, ...]:
@@ -426,7 +313,9 @@ def build_turns(context: AgentContext) -> tuple[Turn, ...]:
 
 
 def _turn(message: Message) -> Turn:
-    parts = tuple(part for part in message.parts if part.type != "text" or part.text)
+    parts = mark_parts(message)
+    if len(parts) != 1 or not parts[0].text:  # most messages of a history are one text
+        parts = tuple(part for part in parts if part.type != "text" or part.text)
     return Turn(message.role, parts)  # type: ignore[arg-type]  # a role is one of those of the room
 
 

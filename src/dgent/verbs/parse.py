@@ -11,9 +11,9 @@ import msgspec
 
 from dgent import clock
 from dgent.errors import InputError
+from dgent.model.span import UNITS
 
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)(?: ago)?", re.ASCII)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _CONDITION = re.compile(r"(?s)([^=!<>^~]+)(!=|>=|<=|\^=|~=|=|>|<)(.*)")
 _LINES = re.compile(r"(\d{1,9})(-(\d{1,9})?)?", re.ASCII)
 _SIGNS = "=!<>^~"
@@ -34,7 +34,7 @@ def moment(text: str, field: str) -> datetime:
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
         try:
-            return clock.now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return clock.now() - timedelta(**{UNITS[ago[2]]: int(ago[1])})
         except OverflowError:
             raise InputError(f"{field}: {text} is too long ago", field=field) from None
     try:

@@ -10,7 +10,8 @@ import pytest
 from dgent.errors import Unavailable
 from dgent.runtime.code import language_server
 from dgent.runtime.code.context import CodeContext
-from dgent.runtime.code.language_server import Diagnostic, LanguageServer, diagnostics_tool
+from dgent.runtime.code.diagnose import diagnostics_tool
+from dgent.runtime.code.language_server import Diagnostic, LanguageServer
 from dgent.runtime.tool.tool import Toolset
 from dgent.system.files import is_alive
 

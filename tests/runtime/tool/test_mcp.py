@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 import dgent
+from dgent.config.mcp import McpServer
 from dgent.cupboard.cupboard import Cupboard
 from dgent.errors import InputError, Unavailable
 from dgent.runtime.tool import mcp
-from dgent.runtime.tool.mcp import McpServer, McpTools
+from dgent.runtime.tool.mcp import McpTools
 from dgent.runtime.tool.mcp_translate import MAX_TEXT, name_tools
 from dgent.universe.blob import open_blobs
 from tests.mcp import host

@@ -21,6 +21,7 @@ from dgent.errors import Denied, DgentError, InputError, VersionConflict
 from dgent.store.backend import Op
 from dgent.universe.gate import Gate
 from dgent.universe.past import refuse_change
+from dgent.universe.stamp import lower_handle
 from dgent.universe.universe import Universe
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class AgentPermissions:
         self.trust = check_trust(trust)
         _check_handle(universe, agent, trust)
         universe.register(*SCHEMAS)
-        self.universe = universe.for_room(ROOM, partial=True)
+        self.universe = lower_handle(universe, trust).for_room(ROOM, partial=True)
         self.universe.author = agent  # the author of its commits, whoever opened the universe
         if universe.past is None or self.trust == "partner":
             self.actor = Actor(agent, self.trust)

@@ -5,6 +5,7 @@ The rooms describe their commits. Sessions of agents are not records of the stor
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from dgent.model import reserved
 from dgent.store.backend import Change
 from dgent.universe.history import read_back
 from dgent.universe.room import Action, Describers
+from dgent.universe.tail import follow
 from dgent.universe.universe import Universe
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ async def list_activity(library: Library, since: int | datetime | None, limit: i
     start = await _start(universe, since)
     describers = Describers(universe, library.agent, ROOMS)
     found: list[Activity] = []
-    async for change in read_back(universe, max(start, await universe.seq() - MAX_COMMITS)):
+    async for change in _read_back(universe, start):
         if not any(item.schema in SCHEMAS for item in change.items):
             continue  # most are messages of agents at work, of which there is nothing to tell
         done = [each for each in await describers.describe(change) if each.kind in KINDS]
@@ -63,6 +65,22 @@ async def list_activity(library: Library, since: int | datetime | None, limit: i
         if len(found) >= limit:
             break
     return found[:limit]
+
+
+async def _read_back(universe: Universe, start: int) -> AsyncIterator[Change]:
+    """Yield the commits after one that may have something to tell, newest first."""
+    tail = await follow(universe)
+    known = None if tail is None else tail.find_by_schema(tail.at(start), SCHEMAS)
+    if known is None:
+        async for change in read_back(universe, max(start, await universe.seq() - MAX_COMMITS)):
+            yield change
+        return
+    for change in reversed(known):
+        if not change.more:
+            yield change
+        elif change.seq is not None:  # too large to be kept
+            async for whole in read_back(universe, change.seq - 1, change.seq):
+                yield whole
 
 
 def _activity(change: Change, done: Action) -> Activity:

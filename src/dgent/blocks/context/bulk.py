@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from dgent.blocks import errors
@@ -21,6 +21,7 @@ from dgent.blocks.history.past import open_log
 from dgent.blocks.history.version import REWRITES
 from dgent.blocks.record import REDACTION, SNAPSHOT, VERSION, redaction_id, snapshot_id, version_id
 from dgent.model.datum import Datum
+from dgent.universe.tail import TailPoint, follow
 from dgent.universe.universe import Universe
 
 FIRST = 4  # versions of a block in the first read; doubled each time
@@ -32,7 +33,8 @@ AT_ONCE = 4000  # ids in one read
 class RenderedBlock:
     """A block as text at a version, with the authors of the versions that are not packed.
 
-    `problem` says why it cannot be read, if so. `frontiers` are those of the version.
+    `problem` says why it cannot be read, if so. `frontiers` are those of the version. `proof` is a
+    commit that it was the newest version at.
     """
 
     rev: int | None
@@ -42,6 +44,7 @@ class RenderedBlock:
     last_packed: int = 0
     problem: str = ""
     frontiers: str = ""
+    proof: TailPoint | None = None
 
 
 Renderer = Callable[[Shape, Document, int], str]
@@ -109,11 +112,18 @@ async def render_blocks(
 ) -> None:
     """Bring `rendered` up to date for some blocks: read and render those that are new or changed."""
     wanted = {header.id: header for header in headers}
+    if not wanted:
+        return
     if universe.past is not None:
         rendered |= {id: await _render_alone(universe, header, how) for id, header in wanted.items()}
         return
+    tail = await follow(universe)
+    proof = None if tail is None else tail.point
     known = [id for id, header in wanted.items() if id in rendered and rendered[id].rev == header.rev]
-    same = await _find_same(universe, {id: rendered[id].version for id in known})
+    same = {id for id in known if tail is not None and tail.is_id_untouched(rendered[id].proof, id)}
+    for id in await _find_same(universe, {id: rendered[id].version for id in known if id not in same}):
+        same.add(id)
+        rendered[id] = replace(rendered[id], proof=proof)
     changed = {id: header for id, header in wanted.items() if id not in same}
     for reading in await _read(universe, list(changed)):
         by = frozenset(each.author or "" for each in reading.came)
@@ -121,7 +131,7 @@ async def render_blocks(
         text, problem = _render_text(header, reading.document, how)
         state = str(reading.came[-1].data.get("frontiers", "")) if reading.came else ""
         rendered[reading.id] = RenderedBlock(
-            header.rev, reading.last, text, by, reading.last_packed, problem, state
+            header.rev, reading.last, text, by, reading.last_packed, problem, state, proof
         )
     for id, header in changed.items():  # these were packed while they were read
         rendered[id] = await _render_alone(universe, header, how)

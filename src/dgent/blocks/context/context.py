@@ -23,6 +23,8 @@ from dgent.blocks.context.wrapper import tag_name
 from dgent.blocks.record import BlockRecord, SeenRecord, seen_id
 from dgent.errors import InputError
 from dgent.model.crystal import Crystal
+from dgent.universe.origin import ORIGIN, find_marks
+from dgent.universe.tail import follow
 
 if TYPE_CHECKING:
     from dgent.blocks.library import Library
@@ -110,11 +112,15 @@ class ContextRequest:
 
 
 class Gathered(NamedTuple):
-    """The parts of a prompt with their groups, before they are fitted; `versions` are by name."""
+    """The parts of a prompt with their groups, before they are fitted; `versions` are by name.
+
+    `origins` are those of blocks below a partner's, by id.
+    """
 
     parts: tuple[tuple[int, PromptPart], ...]
     versions: Mapping[str, tuple[str, int]]
     others: tuple[str, ...]
+    origins: Mapping[str, str]
 
     def find_seen(self, shown: Iterable[str]) -> dict[str, int]:
         """Return the versions of the blocks among some names, by id, for `notices.record_seen`."""
@@ -137,12 +143,14 @@ async def gather_parts(library: Library, wanted: ContextRequest) -> Gathered:
     rendered = library._rendered
     bulk.forget_others(rendered, [each.header.id for each in visible])
     await bulk.render_blocks(library._universe, [each.header for _, each in shown], rendered)
+    origins = await _find_marks(library, [each.header.id for _, each in shown])
     parts = [
-        (group, _part(library.agent, group, each, rendered[each.header.id], wanted)) for group, each in shown
+        (group, _part(library.agent, group, each, rendered[each.header.id], wanted, origins))
+        for group, each in shown
     ]
     if wanted.changes and library._universe.past is None:  # what was seen when is not kept
         others = [each for _, each in shown if each.header.value.document != "log"]
-        parts += [(CHANGES, part) for part in await _changes(library, others)]
+        parts += [(CHANGES, part) for part in await _changes(library, others, origins)]
     if wanted.since is not None:
         parts += [(ACTIVITY, part) for part in await _activity(library, wanted)]
     in_context = {each.header.id for _, each in shown}
@@ -156,7 +164,18 @@ async def gather_parts(library: Library, wanted: ContextRequest) -> Gathered:
         for _, each in shown
     }
     names = tuple(_name(library.agent, each.header.value) for each in hidden)
-    return Gathered(tuple(parts), versions, names)
+    return Gathered(tuple(parts), versions, names, origins)
+
+
+async def _find_marks(library: Library, ids: list[str]) -> Mapping[str, str]:
+    """Return the origins of blocks below a partner's; they are kept until any mark is made or removed."""
+    tail, kept = await follow(library._universe) if ids else None, library._marks
+    if tail is not None and kept is not None and kept[1] == ids and tail.is_untouched(kept[0], (ORIGIN,)):
+        return kept[2]
+    point = None if tail is None else tail.point
+    found = await find_marks(library._universe, ids)
+    library._marks = None if point is None else (point, ids, found)
+    return found
 
 
 def _select_shown(
@@ -190,11 +209,14 @@ def _part(
     block_permission: BlockPermission,
     rendered: bulk.RenderedBlock,
     wanted: ContextRequest,
+    origins: Mapping[str, str],
 ) -> PromptPart:
     header = block_permission.header.value
     said = [("permission", block_permission.permission), ("version", str(rendered.version))]
     if header.owner != agent:
         said.append(("shared_from", header.owner))
+    if (origin := origins.get(block_permission.header.id)) is not None:
+        said.append(("origin", origin))
     text = cut_to_view(rendered.text, header.extra) if header.document == "text" else rendered.text
     body = f"{header.description}\n\n{text}" if header.description else text
     name = _name(agent, header)
@@ -219,7 +241,9 @@ def _others(agent: str, hidden: Sequence[BlockPermission]) -> list[PromptPart]:
 # -- changes by others -------------------------------------------------------------------------------
 
 
-async def _changes(library: Library, block_permissions: list[BlockPermission]) -> list[PromptPart]:
+async def _changes(
+    library: Library, block_permissions: list[BlockPermission], origins: Mapping[str, str]
+) -> list[PromptPart]:
     """Return the changes by others to the shown blocks since the agent looked at them."""
     agent, rendered = library.agent, library._rendered
     lines: list[str] = []
@@ -245,7 +269,8 @@ async def _changes(library: Library, block_permissions: list[BlockPermission]) -
             continue  # deleted since it was listed, or damaged, which its own part says
         if notice is not None:
             diffs += notice.since > 0
-            lines.append(_describe_notice(_name(agent, look.block._header.value), notice))
+            name, origin = _name(agent, look.block._header.value), origins.get(look.block.id)
+            lines.append(_describe_notice(name if origin is None else f"{name} (origin: {origin})", notice))
     return [PromptPart("changes", "memory:changes", (), "\n".join(lines), (0, CHANGES))] if lines else []
 
 

@@ -137,6 +137,8 @@ async def _compare(block: Block, since: int) -> Diff:
 
 async def record_seen(library: Library, seen: Mapping[str, int]) -> None:
     """Record the seen versions of blocks; a newer record of the same agent is left alone."""
+    if not seen:
+        return
     universe = library._universe
     ids = [seen_id(block, library.agent) for block in seen]
     ops = []

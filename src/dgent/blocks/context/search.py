@@ -26,7 +26,10 @@ WIDTH = 240  # characters of a passage
 
 @dataclass(frozen=True)
 class Hit:
-    """A search result. `score` is 1 for the best; `marks` are the places of the words in the snippet."""
+    """A search result. `score` is 1 for the best; `marks` are the places of the words in the snippet.
+
+    `origin` is the trust of those whose words it has, empty for a partner.
+    """
 
     kind: str
     id: str
@@ -35,6 +38,7 @@ class Hit:
     score: float
     snippet: str
     marks: tuple[tuple[int, int], ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,4 +108,5 @@ def _make_hit(found: search.RecordHit[Any], words: Wanted) -> Hit:
     else:
         kind, owner, label = (str(data.get(name, "")) for name in ("kind", "owner", "label"))
         id = found.id.partition("/")[0]
-    return Hit(kind, id, owner, label, round(found.score, 4), passage.text, passage.marks)
+    origin = "" if found.origin == "partner" else found.origin
+    return Hit(kind, id, owner, label, round(found.score, 4), passage.text, passage.marks, origin)

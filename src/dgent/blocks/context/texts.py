@@ -25,9 +25,10 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Check, Delete, Op, Put
 from dgent.universe import write
+from dgent.universe.tail import follow
 from dgent.universe.universe import Universe
 
-LOOK_BACK = 500  # commits; if there were more, all blocks are looked at
+LOOK_BACK = 500  # commits that are read; if there were more, all blocks are looked at
 AT_ONCE = 100  # blocks that are read, and stored, together
 
 _HEADER_FIELDS = ("owner", "label", "kind", "description")
@@ -109,8 +110,10 @@ async def _find_touched(universe: Universe, since: int) -> dict[str, int] | None
 
     None if that cannot be told, or was long ago.
     """
+    tail = await follow(universe)
+    known = None if tail is None else tail.find_by_schema(tail.at(since), (BLOCK.name, VERSION.name))
     try:
-        changes = await universe.changes(since, limit=LOOK_BACK + 1)
+        changes = await universe.changes(since, limit=LOOK_BACK + 1) if known is None else known
     except HistoryGone:
         return None
     items = [item for change in changes for item in change.items]
@@ -205,7 +208,7 @@ async def _store(universe: Universe, texts: Iterable[_Text]) -> dict[str, Datum 
     left = {each.id: each.datum for each in some}
     if not some:
         return {}
-    if universe.degraded is not None:
+    if universe.degraded is not None or universe.is_read_only:
         return left
     try:
         await universe.commit([op for each in some for op in each.ops])

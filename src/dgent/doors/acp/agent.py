@@ -105,6 +105,7 @@ class AcpAgent:
                 mcp_capabilities=schema.McpCapabilities(http=True),
                 session_capabilities=schema.SessionCapabilities(
                     list=schema.SessionListCapabilities(),
+                    delete=schema.SessionDeleteCapabilities(),
                     resume=schema.SessionResumeCapabilities(),
                     close=schema.SessionCloseCapabilities(),
                 ),
@@ -184,6 +185,22 @@ class AcpAgent:
         del self._sessions[session_id]
         await session.close()
 
+    async def ext_method(self, method: str, params: dict[str, Any]) -> schema.DeleteSessionResponse:
+        """Answer `session/delete`, which the SDK knows and does not route; there are no extensions."""
+        if method != "session/delete":
+            raise RequestError.method_not_found(f"_{method}")
+        return await self.delete_session(schema.DeleteSessionRequest.model_validate(params).session_id)
+
+    @answers
+    async def delete_session(self, session_id: str) -> schema.DeleteSessionResponse:
+        """Take a session off the list; the agent remembers what was said. An unknown one is no error."""
+        record = await self._read(session_id)
+        if record is not None and record.agent == self.agent:
+            if session_id in self._sessions:
+                await self._sessions.pop(session_id).close()
+            await self._universe.delete(ids.compose(SESSION.name, session_id))
+        return schema.DeleteSessionResponse()
+
     @answers
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """Choose what a session does without asking."""
@@ -261,6 +278,8 @@ class AcpAgent:
     async def _save(self, id: str, **changed: Any) -> None:
         self._universe.register(SESSION)
         known = await self._read(id)
+        if known is None and "agent" not in changed:
+            return  # it was deleted meanwhile
         fields = {} if known is None else msgspec.structs.asdict(known)
         record = SessionRecord(**{**fields, **changed, "updated_at": clock.text(clock.now())})
         data, key = msgspec.to_builtins(record), ids.compose(SESSION.name, id)

@@ -14,6 +14,7 @@ from typing import Any
 from acp import RequestError, helpers, schema
 
 from dgent import codec
+from dgent.config.mcp import McpServer
 from dgent.doors.acp import update
 from dgent.doors.acp.editor import use_terminals, wrap_context
 from dgent.errors import DgentError
@@ -25,7 +26,6 @@ from dgent.runtime.context.draw import draw_context
 from dgent.runtime.event import Event
 from dgent.runtime.tool import consent
 from dgent.runtime.tool.consent import Consent
-from dgent.runtime.tool.mcp import McpServer, McpTools
 from dgent.universe.universe import Universe
 
 COMMANDS = {
@@ -64,8 +64,6 @@ class EditorSession:
         self._number = 0  # of prompts
         self._shown: set[str] = set()  # the calls that the editor was told of
         self._undo: list[int] = []
-        self._servers: list[McpTools] = []
-        self._starting: asyncio.Future[list[str]] | None = None
         self.coder = CodingAgent(universe, agent, root, ask=self._ask, wrap=self._wrap, **more)
         self.runtime = self.coder.runtime
 
@@ -74,12 +72,8 @@ class EditorSession:
         return use_terminals(made, self._client, self.id, self._wait_shown) if self._can.terminal else made
 
     async def close(self) -> None:
-        """End the turn that runs, durably, and the MCP servers."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        """End the turn that runs, durably, and all servers."""
         await self.coder.close()
-        await asyncio.gather(*(each.close() for each in self._servers), return_exceptions=True)
 
     async def send(self, made: Any) -> None:
         """Send one update."""
@@ -98,30 +92,17 @@ class EditorSession:
     # -- MCP servers of the editor --------------------------------------------------------------
 
     def start_servers(self, servers: Sequence[Any]) -> None:
-        """Begin to start the MCP servers that the editor has; the first prompt waits for them."""
-        if servers:
-            self._starting = asyncio.ensure_future(self._start_servers(list(servers)))
-
-    async def _start_servers(self, servers: Sequence[Any]) -> list[str]:
-        problems: list[str] = []
-        taken: set[str] = set()
-
-        async def start(given: Any) -> None:
+        """Begin to start MCP servers, also those of the settings; the first prompt waits for them."""
+        for given in servers:
             name = _SERVER.sub("-", given.name).strip("-_")[:24] or "server"
+            taken = self.runtime.servers.names
             while name in taken:
                 name = f"{name}-{len(taken)}"
-            taken.add(name)
             try:
-                tools = McpTools(_read_server(name, given, self.root), blobs=self._universe.storage.blob)
-                await tools.start()
-                self._servers.append(tools)
-                self.runtime.belt.add(tools)
-                problems.extend(tools.notices)
+                self.runtime.servers.add(_read_server(name, given, self.root))
             except DgentError as error:
-                problems.append(error.message)
-
-        await asyncio.gather(*map(start, servers))
-        return problems
+                self.runtime.servers.note(error.message)
+        self.runtime.servers.begin()
 
     # -- prompts ------------------------------------------------------------------------------
 
@@ -133,10 +114,6 @@ class EditorSession:
         self._number += 1
         try:
             parts = await self._read_prompt(blocks)
-            if self._starting is not None:
-                for problem in await self._starting:
-                    await self.send(helpers.update_agent_thought_text(problem + "\n"))
-                self._starting = None
             if self._cancelled:
                 return schema.PromptResponse(stop_reason="cancelled")
             return await self._answer(parts)

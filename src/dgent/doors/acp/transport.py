@@ -19,6 +19,8 @@ from dgent.system.standard import divert
 
 MAX_LINE = 32 * 1024 * 1024  # bytes of one message; images come as text
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+UNROUTED = frozenset(("session/delete",))
+"""Methods of the protocol that the SDK does not route yet; they reach the agent as extensions do."""
 
 
 class LineTransport:
@@ -59,6 +61,8 @@ class LineTransport:
                 await self._refuse(PARSE_ERROR, "this line is not JSON")
                 continue
             if _is_message(message):
+                if message.get("method") in UNROUTED:
+                    message["method"] = f"_{message['method']}"
                 return message  # type: ignore[no-any-return]
             await self._refuse(INVALID_REQUEST, "this line is not a message of JSON-RPC")
 

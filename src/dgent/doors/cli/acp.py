@@ -37,17 +37,19 @@ def model_options() -> list[click.Option]:
 def agent_options(
     settings: Settings, name: str, model: str | None, steps: int
 ) -> Callable[[], dict[str, Any]]:
-    """Return a function that opens what the runtime of an agent takes, from command line and settings.
+    """Return a function that opens what a coding agent takes, from command line and settings.
 
     Each runtime closes its model, so two must not share one.
     """
     from dgent.config.agent import find_agent
+    from dgent.runtime.code.diagnose import find_servers
     from dgent.runtime.limits import Limits
     from dgent.runtime.opener import read_budget, read_options
 
     found = find_agent(settings, name)
     limits = Limits(steps=steps, budget=read_budget(found))
-    return lambda: {**read_options(name, found, model), "limits": limits}
+    more = {"limits": limits, "language_servers": find_servers(found.language_servers)}
+    return lambda: read_options(name, found, model) | more
 
 
 @click.command("acp", params=[*model_options(), *door_options(hidden=True)])

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dgent.config import settings as config
 from dgent.config.agent import find_agent
 from dgent.config.places import make_private
 from dgent.doors.cli.options import DoorOptions
+from dgent.doors.cli.person import Person
 from dgent.doors.cli.slash import NAMES, run_command
-from dgent.doors.cli.style import Paint, ago, cut
-from dgent.doors.cli.turn_view import LineView, TurnView, View, describe_arguments
-from dgent.errors import DgentError, InputError
-from dgent.runtime.agent import AgentRuntime
-from dgent.runtime.event import Done, Event, Failed
-from dgent.runtime.model.call import NO_USAGE, TokenUsage
+from dgent.doors.cli.style import ago, cut
+from dgent.errors import DgentError
+from dgent.runtime.event import Event
 from dgent.runtime.opener import open_agent
-from dgent.runtime.tool.belt import Decision
-from dgent.runtime.tool.consent import Consent
 from dgent.universe.gate import Principal
 from dgent.universe.universe import Universe
-from dgent.verbs import parse
 
 if TYPE_CHECKING:
     from asyncio import Runner
 
-INTERRUPTED, FAILED = 130, 1
 KEPT_LINES = 1_000  # of what was typed
 ORIGIN = "terminal"
-_QUESTION = "allow it? y once, a while this chat lasts, d for some time, n no: "
 
 
-class Conversation:
+class Conversation(Person):
     """One agent, one person, one terminal."""
 
     def __init__(
@@ -50,27 +39,13 @@ class Conversation:
         verbose: bool,
         once: bool,
     ) -> None:
-        self.universe, self.name, self.settings, self.chosen = universe, agent, settings, chosen
-        self.verbose, self._once = verbose, once
-        terminal = sys.stdout.isatty()
-        self.paint = Paint(config.wants_color(chosen.color or settings.color, terminal), terminal=terminal)
-        self.usage: TokenUsage = NO_USAGE
-        self.leaving = False
-        self._agent: AgentRuntime | None = None
-        self._allowed: set[tuple[str, str, str, str]] = set()
-        self._presses = 0
-        self._ended: Event | None = None
-
-    @property
-    def agent(self) -> AgentRuntime:
-        """The agent at work."""
-        assert self._agent is not None
-        return self._agent
+        super().__init__(universe.author, settings, chosen, verbose=verbose, once=once, agrees=chosen.yes)
+        self.universe, self.name = universe, agent
 
     def use_model(self, model: str | None) -> None:
         """Open the agent with a model, or with that of its settings."""
-        ask = self._ask if self.chosen.yes or not self._once else None
-        self._agent = open_agent(
+        ask = self.ask if self.chosen.yes or not self._once else None
+        self.runtime = open_agent(
             self.universe, self.name, find_agent(self.settings, self.name), model=model, ask=ask
         )
 
@@ -82,14 +57,8 @@ class Conversation:
 
     async def close(self) -> None:
         """End the agent's work."""
-        if self._agent is not None:
-            await self._agent.close()
-
-    def write(self, text: str = "") -> None:
-        """Write a line that is no answer."""
-        stream = sys.stderr if self._once else sys.stdout
-        stream.write(text + "\n")
-        stream.flush()
+        if self.runtime is not None:
+            await self.runtime.close()
 
     # -- once ---------------------------------------------------------------------------------
 
@@ -97,45 +66,11 @@ class Conversation:
         """Answer one message, or go on with what was interrupted; return the exit code."""
         found = self.agent.resume() if message is None else self._respond(message)
         runner.run(self.follow(found))
-        if isinstance(self._ended, Failed):
-            return FAILED
-        return INTERRUPTED if isinstance(self._ended, Done) and self._ended.finish == "interrupted" else 0
+        return self.exit_code
 
     def _respond(self, text: str) -> AsyncGenerator[Event]:
         partner = Principal(self.universe.author, "partner")
         return self.agent.respond(text, caller=partner, origin=ORIGIN)
-
-    async def follow(self, found: AsyncGenerator[Event]) -> None:
-        """Show the events of a turn; an interrupt ends it durably, and a second one leaves."""
-        view = self._open_view()
-        loop = asyncio.get_running_loop()
-        self._presses = 0
-        with suppress(NotImplementedError, ValueError, RuntimeError):  # not in the main thread
-            loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        try:
-            async with aclosing(found) as events:
-                async for event in events:
-                    view.show(event)
-                    if isinstance(event, Done | Failed):
-                        self._ended = event
-                    if isinstance(event, Done) and event.usage is not None:
-                        self.usage = self.usage.add(event.usage)
-        finally:
-            view.close()
-            with suppress(NotImplementedError, ValueError, RuntimeError):
-                loop.remove_signal_handler(signal.SIGINT)
-
-    def _open_view(self) -> View:
-        if self.chosen.output != "human":
-            return LineView()
-        side = sys.stdout if self.paint.terminal else sys.stderr
-        return TurnView(sys.stdout, side, self.paint, verbose=self.verbose)
-
-    def _interrupt(self) -> None:
-        self._presses += 1
-        self.leaving = self.leaving or self._presses > 1
-        if self._presses == 1:
-            self._stopping = asyncio.get_running_loop().create_task(self.agent.interrupt())
 
     # -- a whole conversation -----------------------------------------------------------------
 
@@ -209,65 +144,6 @@ class Conversation:
                 self.paint.dim("/resume goes on with it" if len(lines) == 1 else "/resume goes on with them")
             )
         return lines
-
-    # -- consent ------------------------------------------------------------------------------
-
-    async def _ask(self, request: Consent) -> Decision:
-        """Ask the person whether a call may run."""
-        by = self.universe.author
-        kind = (request.tool, request.operation, request.scope, request.trust)
-        if self.chosen.yes or kind in self._allowed:
-            return Decision("once", by=by)
-        if not sys.stdin.isatty():
-            return Decision("deny", by=by)
-        self.write(self.paint(f"  {request.describe()}", fg="yellow"))
-        if request.details:
-            self.write(self.paint.dim(f"    {cut(describe_arguments(request.details), 400)}"))
-        while True:
-            said = (await self._read_answer(_QUESTION)).strip().lower()
-            if said in ("y", "yes"):
-                return Decision("once", by=by)
-            if said in ("a", "always"):
-                self._allowed.add(kind)
-                return Decision("once", by=by)
-            if said in ("n", "no"):
-                return Decision("deny", by=by)
-            if said[:1] == "d":
-                lasts = (
-                    said[1:].strip() or (await self._read_answer("for how long, such as 30m or 8h? ")).strip()
-                )
-                try:
-                    return Decision("duration", read_seconds(lasts), by)
-                except InputError as error:
-                    self.write(self.paint(error.message, fg="red"))
-
-    async def _read_answer(self, prompt: str) -> str:
-        """Return a line of the terminal without stopping the loop: another door may answer meanwhile."""
-        import termios
-
-        loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
-        # What was typed before the question was no answer to it.
-        termios.tcflush(source, termios.TCIFLUSH)
-        sys.stdout.write(self.paint(prompt, fg="yellow"))
-        sys.stdout.flush()
-        ready = asyncio.Event()
-        loop.add_reader(source, ready.set)
-        try:
-            await ready.wait()
-        except asyncio.CancelledError:
-            self.write()
-            raise
-        finally:
-            loop.remove_reader(source)
-        line = os.read(source, 4096).decode(errors="replace")
-        return line if line else "n"  # Ctrl-D
-
-
-def read_seconds(text: str) -> float:
-    """Return a length of time such as 30m or 8h in seconds."""
-    from dgent import clock
-
-    return (parse.ahead(text, "for") - clock.now()).total_seconds()
 
 
 class _History:

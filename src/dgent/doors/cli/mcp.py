@@ -263,8 +263,8 @@ def _place(host: str, project: bool) -> tuple[Path, Path | None]:
 
 def _door_words(chosen: DoorOptions, project: bool) -> list[str]:
     """Return the options of the door that choose the store and the agent."""
-    from dgent.config.file import resolve_url
     from dgent.config.secret import mask
+    from dgent.config.url import resolve_url
 
     words = []
     if chosen.constellation is not None:
@@ -279,6 +279,8 @@ def _door_words(chosen: DoorOptions, project: bool) -> list[str]:
         words += ["--url", resolve_url(chosen.url, Path.cwd(), inside=False)]
     if chosen.agent is not None:
         words += ["--agent", chosen.agent]
+    if chosen.read_only:
+        words.append("--read-only")
     return words
 
 

@@ -26,6 +26,7 @@ class DoorOptions:
         self.color: str | None = None
         self.output = "human"
         self.yes = False
+        self.read_only = False
         self.strict: bool | None = None
         self.side_by_side = False
 
@@ -77,6 +78,7 @@ def door_options(hidden: bool = False) -> list[click.Option]:
         click.Option(["--jsonl"], is_flag=True, help="Answer with one JSON object a line.", **rest),
         click.Option(["--agent"], help="Who acts; the author of what is written.", **rest),
         click.Option(["--yes", "-y"], is_flag=True, help="Do what it says without asking.", **rest),
+        click.Option(["--read-only"], is_flag=True, help="Open the store for reading only.", **rest),
         click.Option(
             ["--color"], type=click.Choice(["auto", "always", "never"]), help="Colours or none.", **rest
         ),

@@ -93,6 +93,8 @@ _DRAWINGS: dict[str, str] = {
     "ChangeResult": "record.draw_change",
     "SearchHits": "record.draw_hits",
     "RecordCount": "record.draw_count",
+    "ValueCounts": "record.draw_values",
+    "Swept": "record.draw_swept",
     "EmbeddingReport": "embed.draw_report",
     "Items[TableModel]": "tables.draw_models",
     "Items[TableRow]": "tables.draw_rows",

@@ -321,15 +321,17 @@ class Store:
             settings = self._settings
             new = self._new()
             author = self._chosen.agent or settings.author
+            degrade = False if self._chosen.read_only else settings.degrade
             opening = open_universe(
                 settings.urls,
                 author=author,
                 durability=settings.durability,
-                degrade=settings.degrade,
-                outbox=settings.outbox if settings.degrade else None,
+                degrade=degrade,
+                outbox=settings.outbox if degrade else None,
                 embedder=_find_embedder(settings),
                 token=settings.token if is_server(settings.url) else None,
                 storage=settings.storage,
+                read_only=self._chosen.read_only,
             )
             with warnings.catch_warnings(record=True) as caught, Bar("store.upgrade") as bar:
                 if hasattr(opening.backend, "progress"):
@@ -337,7 +339,7 @@ class Store:
                 # Reported below in one line each.
                 warnings.simplefilter("always", Degraded)
                 self._universe = await self._stack.enter_async_context(opening)
-            if self.log is not None:
+            if self.log is not None and not self._chosen.read_only:
                 self._stack.push_async_exit(self.log.leave(self._universe))
             for each in caught:
                 click.echo(mask(str(each.message)), err=True)
@@ -380,7 +382,7 @@ class Store:
         path = find_missing(settings)
         if path is None:
             return None
-        if not self._makes:
+        if not self._makes or self._chosen.read_only:
             raise NotFound(self._describe_missing(), hint=self._hint(), path=str(path))
         if settings.folder is not None:
             make_private(settings.folder)

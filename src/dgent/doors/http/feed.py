@@ -124,7 +124,9 @@ class Feed:
                     continue
                 if next_event is None:
                     return
-                yield next_event[1]
+                number, raw = next_event
+                if since is None or number is None or number > since:  # a feed may be behind its client
+                    yield raw
         finally:
             self._queues.discard(queue)
             if not self._queues:

@@ -29,6 +29,7 @@ from dgent.store.remote.backend import BATCH, LONGEST_WAIT_S, MOST_LISTED
 from dgent.store.remote.view import unpack_view
 from dgent.store.remote.wire import SeenSchema, WireView
 from dgent.store.search import SearchRequest
+from dgent.store.tally import Tally
 from dgent.universe.universe import Universe
 from dgent.verbs.outcome import outcome_of
 from dgent.verbs.wire import as_json
@@ -71,6 +72,11 @@ class _Call:
 
     async def count(self, ask: calls.QueryAsk) -> int:
         return await self.backend.count(wire.unpack_query(ask.query), unpack_view(ask.view), ask.as_of)
+
+    async def tally(self, ask: calls.TallyAsk) -> list[tuple[Any, int]]:
+        tally = Tally(wire.unpack_query(ask.query), ask.path, ask.prefix, ask.limit)
+        found = await self.backend.tally(tally, unpack_view(ask.view), ask.as_of)
+        return [(wire.pack_value(value), count) for value, count in found]
 
     async def search(self, ask: calls.SearchAsk) -> Any:
         query, view, limit = wire.unpack_query(ask.query), unpack_view(ask.view), _check_limit(ask.limit)

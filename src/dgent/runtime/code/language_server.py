@@ -13,21 +13,17 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from dgent.config.command import command_environment
 from dgent.errors import InputError, Unavailable
-from dgent.runtime.code.context import CodeContext
 from dgent.runtime.code.workspace import Workspace
-from dgent.runtime.tool.function import function_tool
-from dgent.runtime.tool.tool import Answer, Call, Tool
 from dgent.system.process import close_pipes
 
 MAX_BYTES = 16 * 1024 * 1024  # of one message
 MAX_HEADER = 4_096
-MAX_SHOWN = 200  # diagnostics
 MAX_MESSAGE = 1_000  # characters of one
 START_S = 30.0
 WAIT_S = 15.0  # for the diagnostics of a file
@@ -110,19 +106,28 @@ class LanguageServer:
             await self.close()
             raise
 
-    async def diagnose(self, name: str, timeout: float = WAIT_S) -> list[Diagnostic]:
-        """Return the diagnostics of a file as it is on the disk; Unavailable if none come in time."""
-        state = await asyncio.to_thread(self.workspace.read_text, name)
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and has not ended."""
+        return self._process is not None and self._process.returncode is None and not self._problem
+
+    async def diagnose(self, name: str, timeout: float = WAIT_S, text: str | None = None) -> list[Diagnostic]:
+        """Return the diagnostics of a file as it is on the disk, or with another text, as editors have one.
+
+        Unavailable if none come in time.
+        """
+        if text is None:
+            text = (await asyncio.to_thread(self.workspace.read_text, name)).text
         uri = (self.workspace.root / name).as_uri()
         version = self._versions.get(uri, 0) + 1
         self._versions[uri] = version
         self._pushed.pop(uri, None)
         document: dict[str, Any] = {"uri": uri, "version": version}
         if version == 1:
-            document |= {"languageId": _language(name), "text": state.text}
+            document |= {"languageId": find_language(name), "text": text}
             await self._send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
         else:
-            params = {"textDocument": document, "contentChanges": [{"text": state.text}]}
+            params = {"textDocument": document, "contentChanges": [{"text": text}]}
             await self._send({"method": "textDocument/didChange", "params": params})
         if self._pulls:
             asked = {"textDocument": {"uri": uri}}
@@ -265,20 +270,6 @@ class LanguageServer:
                 self._news.set()
 
 
-def diagnostics_tool(context: CodeContext, server: LanguageServer) -> Tool:
-    """Return the tool that asks a running language server about a file."""
-
-    async def diagnostics(path: Annotated[str, "the file, relative to the workspace"], call: Call) -> Answer:
-        """Return errors and warnings that the language server finds in a file."""
-        name, _ = await context.read("diagnostics", path, call)
-        found = await server.diagnose(name)
-        count = f"{len(found)} found in {name}" if found else f"nothing found in {name}"
-        rows = [msgspec.to_builtins(each) for each in found[:MAX_SHOWN]]
-        return {"ok": True, "message": count, "data": {"path": name, "diagnostics": rows}}
-
-    return function_tool(diagnostics, effect="read", kind="read")
-
-
 def _diagnostics(sent: Any) -> list[Diagnostic]:
     """Return what a server sent, in the order of lines; what is not a diagnostic is left out."""
     found = []
@@ -317,6 +308,7 @@ _LANGUAGES = {
 }
 
 
-def _language(name: str) -> str:
+def find_language(name: str) -> str:
+    """Return the language of a file by its name."""
     suffix = name.rpartition(".")[2].lower()
     return _LANGUAGES.get(suffix, suffix)  # go, java, json: most are called like their files

@@ -23,20 +23,18 @@ from dgent.blocks.context.context import (
     names_of,
 )
 from dgent.blocks.library import Library
-from dgent.cupboard.cupboard import Cupboard
 from dgent.errors import InputError
 from dgent.messages.batch import Batch
 from dgent.messages.history import History
 from dgent.messages.message import Message
 from dgent.messages.messages import Messages
-from dgent.messages.record import lowest_trust
 from dgent.model.tokens import estimate
 from dgent.runtime.context.budget import ContextBudget
 from dgent.runtime.context.history import RecentBatches, choose_first
-from dgent.runtime.context.part import ORDER, AgentContext, ContextPart
-from dgent.runtime.context.work import read_work
+from dgent.runtime.context.part import ORDER, AgentContext, ContextPart, is_marked
+from dgent.runtime.context.work import OpenWork
 from dgent.runtime.tool.rule import Rules
-from dgent.universe.stamp import find_origins
+from dgent.universe.origin import lowest_trust
 from dgent.universe.universe import Universe
 
 GROUPS = {
@@ -50,6 +48,7 @@ GROUPS = {
 LOOK_BACK = 200  # commits in which activity is looked for
 IN_PART = " (in part)"
 PER_MESSAGE = 4  # tokens around each message
+PER_MARK = 6  # tokens of a mark in front of one
 
 
 class ContextBuilder:
@@ -72,7 +71,7 @@ class ContextBuilder:
         self.rules, self.budget = rules or Rules(), budget or ContextBudget()
         self._universe = universe
         self._library, self._messages = Library(universe, agent), Messages(universe, agent)
-        self._cupboard, self._recent = Cupboard(universe), RecentBatches(self._messages)
+        self._work, self._recent = OpenWork(universe, agent), RecentBatches(self._messages)
 
     async def build(
         self,
@@ -89,16 +88,17 @@ class ContextBuilder:
         instructions = self._write_instructions()
         history = await self._recent.read(batch, budget.history)
         parts: dict[str, ContextPart] = {"instructions": instructions, "rules": self._write_rules()}
-        blocks, seen, shown = await self._read_blocks(batch, history, referenced)
+        blocks, seen, origins = await self._read_blocks(batch, history, referenced)
         parts |= blocks
-        parts["work"] = _fit("work", await read_work(self._cupboard, self.agent), budget.work)
+        work, work_origin = await self._work.read()
+        parts["work"] = _fit("work", work, budget.work)
         parts["summaries"] = self._write_summary(history)
         own = () if batch is None else tuple(await batch.messages())
         size = _count(own)
         taken = estimate(msgspec.json.encode(tools).decode()) if tools else 0
         left = budget.window - budget.answer - taken - size - sum(part.tokens for part in parts.values())
         parts["history"], trust = _choose_history(history, min(budget.history, max(0, left)))
-        trust = lowest_trust(trust, *(await find_origins(self._universe, shown)).values())
+        trust = lowest_trust(trust, work_origin, *origins)
         room = max(0, left - parts["history"].tokens) + size
         parts["batch"] = ContextPart(name="batch", messages=own, tokens=size, budget=room)
         return AgentContext(
@@ -141,8 +141,8 @@ class ContextBuilder:
 
     async def _read_blocks(
         self, batch: Batch | None, history: History, referenced: str | Iterable[str]
-    ) -> tuple[dict[str, ContextPart], dict[str, int], list[str]]:
-        """Return the parts that are made of blocks, the versions of those shown whole, and the ids of all."""
+    ) -> tuple[dict[str, ContextPart], dict[str, int], Iterable[str]]:
+        """Return the parts that are made of blocks, the versions of those shown whole, and all origins."""
         saw = await self._universe.seq() if batch is None else batch.info.saw
         last = history.turns[-1].batch.saw if history.turns else 0
         since = max(last, saw - LOOK_BACK, 0)
@@ -155,18 +155,20 @@ class ContextBuilder:
             made[name] = _fit(name, parts, getattr(self.budget, name))
             short = {each.removesuffix(IN_PART) for each in made[name].left_out}
             seen |= found.find_seen(part.name for part in parts if part.name not in short)
-        return made, seen, [id for id, _ in found.versions.values()]
+        return made, seen, found.origins.values()
 
 
 def _fit(name: str, parts: Sequence[PromptPart], budget: int) -> ContextPart:
     """Return a part of texts, shortened to its budget."""
+    if not parts:
+        return ContextPart(name=name, budget=budget)
     found = fit(parts, budget)
     left_out = (*found.cut, *(f"{each}{IN_PART}" for each in found.shortened))
     return ContextPart(name=name, text=found.text, tokens=found.tokens, budget=budget, left_out=left_out)
 
 
 def _count(messages: Sequence[Message]) -> int:
-    return sum(message.tokens + PER_MESSAGE for message in messages)
+    return sum(message.tokens + PER_MESSAGE + PER_MARK * is_marked(message) for message in messages)
 
 
 def _choose_history(history: History, budget: int) -> tuple[ContextPart, str]:

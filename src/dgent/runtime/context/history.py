@@ -1,34 +1,33 @@
 """The batches before this one: read once, then kept and proven by the commits since.
 
-A turn adds one batch to thousands. So the batches that were read stay here, and the log of commits proves
+A turn adds one batch to thousands. So the batches that were read stay here, and the tail of the feed proves
 that nobody has edited, archived or forgotten one of them; otherwise all are read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from dgent import codec
-from dgent.errors import HistoryGone
 from dgent.messages.batch import Batch
-from dgent.messages.history import History, Turn
+from dgent.messages.history import History, Turn, build_turn
 from dgent.messages.messages import Messages
 from dgent.messages.record import BATCH, MESSAGE, SUMMARY
+from dgent.model.datum import Datum
 from dgent.store.backend import Change
-from dgent.universe.gate import Gate
+from dgent.universe.tail import TailPoint, follow
 
-LOOK_BACK = 200  # commits; if there were more, all is read again
 ROOM_FOR_ANCHOR = 4  # the first batch is chosen in the oldest quarter
+SHOWN = (MESSAGE.name, BATCH.name, SUMMARY.name)
 
 
 class _Kept(NamedTuple):
     """A history: the commit that it is as of, the one up to which it is proven, and the budget it had."""
 
     saw: int
-    proven: int
+    proven: TailPoint
     tokens: int
-    epoch: bytes
     history: History
 
 
@@ -41,52 +40,60 @@ class RecentBatches:
 
     async def read(self, batch: Batch | None, tokens: int) -> History:
         """Return what a batch sees, or one that would begin now: the newest batches up to so many tokens."""
-        universe = self._messages.universe
-        seq = await universe.seq()
-        saw = seq if batch is None else min(batch.info.saw, seq)
-        epoch = getattr(universe.backend, "epoch", b"")
         kept, self._kept = self._kept, None
+        tail = await follow(self._messages.universe)
+        if tail is None:
+            return await self._read(batch, tokens, await self._messages.universe.seq())
+        point = tail.point
+        saw = point.seq if batch is None else min(batch.info.saw, point.seq)
         history = None
-        usable = universe.degraded is None and not isinstance(universe.backend, Gate)
-        if kept is not None and usable and (kept.tokens, kept.epoch) == (tokens, epoch):
-            history = await self._extend(kept, saw)
+        if kept is not None and kept.tokens == tokens and saw >= kept.saw:
+            since = kept.proven._replace(seq=min(kept.saw, kept.proven.seq))
+            changes = tail.find_by_agent(since, SHOWN, self._messages.agent)
+            history = None if changes is None else await self._extend(kept, saw, changes)
         if history is None:
-            history = await (
-                self._messages.history(tokens=tokens, as_of=saw)
-                if batch is None
-                else batch.history(tokens=tokens)
-            )
-        self._kept = _Kept(saw, seq, tokens, epoch, history)
+            history = await self._read(batch, tokens, saw)
+        self._kept = _Kept(saw, point, tokens, history)
         return history
 
-    async def _extend(self, kept: _Kept, saw: int) -> History | None:
+    async def _read(self, batch: Batch | None, tokens: int, saw: int) -> History:
+        if batch is None:
+            return await self._messages.history(tokens=tokens, as_of=saw)
+        return await batch.history(tokens=tokens)
+
+    async def _extend(self, kept: _Kept, saw: int, changes: Sequence[Change]) -> History | None:
         """Return a kept history with the batches that ended since; None when it has to be read again."""
-        if saw < kept.saw:
-            return None
-        try:
-            changes = await self._messages.universe.changes(min(kept.saw, kept.proven), limit=LOOK_BACK + 1)
-        except HistoryGone:
-            return None
-        if len(changes) > LOOK_BACK:
-            return None
+        if not changes:
+            return kept.history
         known = {turn.batch.id for turn in kept.history.turns}
-        ended: dict[str, int] = {}
-        if not all(self._follow(change, known, saw, ended) for change in changes):
+        ended: dict[str, Datum] = {}
+        added: dict[str, list[Datum]] = {}
+        if not all(self._follow(change, known, saw, ended, added) for change in changes):
             return None
         turns = list(kept.history.turns)
         last = turns[-1].batch.saw if turns else -1
-        for id, began in ended.items():
+        for id, datum in ended.items():
+            began = int(datum.data["saw"])
             if began <= last:
                 return None  # it ran beside another one: only its place says which comes first
-            last, batch = began, await self._messages.get_batch(id)
-            if batch.info.count:
-                turns.append(Turn(batch.info, tuple(await batch.messages())))
+            last = began
+            turn = build_turn(self._messages.universe.contracts, datum, added.get(id, ()))
+            if turn is None:
+                batch = await self._messages.get_batch(id)
+                turn = Turn(batch.info, tuple(await batch.messages()))
+            if turn.batch.count:
+                turns.append(turn)
         return _trim(History(kept.history.summary, tuple(turns), kept.history.more), kept.tokens)
 
-    def _follow(self, change: Change, known: set[str], saw: int, ended: dict[str, int]) -> bool:
+    def _follow(
+        self,
+        change: Change,
+        known: Container[str],
+        saw: int,
+        ended: dict[str, Datum],
+        added: dict[str, list[Datum]],
+    ) -> bool:
         """Add the batches that a commit ended; False if it may have changed anything else that is shown."""
-        if change.more:
-            return False
         for item in change.items:
             if item.id is None or item.schema == SUMMARY.name:
                 return False
@@ -94,21 +101,18 @@ class RecentBatches:
                 continue
             later = change.seq is None or change.seq > saw
             id = item.id.partition("/")[0]
-            if id in known or item.op != "put" or (later and id in ended):
+            if id in known or item.op != "put" or item.datum is None or (later and id in ended):
                 return False
             if item.schema == MESSAGE.name:
                 if item.rev != 1:
                     return False
+                added.setdefault(id, []).append(item.datum)
+            elif later or item.datum.data["agent"] != self._messages.agent:
                 continue
-            if item.datum is None:
-                return False
-            data = item.datum.data
-            if later or data["agent"] != self._messages.agent:
-                continue
-            if data["state"] == "open":
+            elif item.datum.data["state"] == "open":
                 ended.pop(id, None)
             else:
-                ended[id] = int(data["saw"])
+                ended[id] = item.datum
         return True
 
 

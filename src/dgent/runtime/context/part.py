@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dgent.messages.message import Message
+from dgent.messages.part import Part
 
 ORDER = (
     *("instructions", "rules", "core", "pinned", "summaries", "history"),
@@ -56,7 +57,7 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def system(self) -> tuple[str, ...]:
         """The texts of the instructions, which are the same until a block or a rule changes."""
-        return tuple(self[name].text for name in SYSTEM if self[name].text)
+        return tuple(text for name in SYSTEM if (text := self[name].text))
 
     @property
     def history(self) -> tuple[Message, ...]:
@@ -66,7 +67,7 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def now(self) -> str:
         """The text of what changes from turn to turn; it stands between the history and the batch."""
-        return GAP.join(self[name].text for name in NOW if self[name].text)
+        return GAP.join(text for name in NOW if (text := self[name].text))
 
     @property
     def batch(self) -> tuple[Message, ...]:
@@ -95,4 +96,28 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _rows(messages: Iterable[Message]) -> list[tuple[str, object]]:
-    return [(message.role, message.parts) for message in messages]
+    return [(message.role, mark_parts(message)) for message in messages]
+
+
+def is_marked(message: Message) -> bool:
+    """Check whether a model is shown where a message came from.
+
+    It is not for its own answers: a model would take the mark for a part of them, and write it itself.
+    """
+    return message.trust != "partner" and message.role in ("user", "tool")
+
+
+def mark_parts(message: Message) -> tuple[Part, ...]:
+    """Return the parts of a message as a model is shown them, the first text marked with a low trust.
+
+    Only an edit changes the trust of a message, so the bytes stay the same.
+    """
+    if not is_marked(message):
+        return message.parts
+    mark, parts = f"[origin: {message.trust}]\n", list(message.parts)
+    texts = [place for place, part in enumerate(parts) if part.type in ("text", "tool_result")]
+    if not texts or parts[texts[0]].type == "text":
+        return (Part("text", mark.strip()), *parts)
+    for place in texts:
+        parts[place] = msgspec.structs.replace(parts[place], text=mark + parts[place].text)
+    return tuple(parts)

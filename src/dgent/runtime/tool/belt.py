@@ -229,8 +229,10 @@ class ToolBelt:
 
     # -- the call -----------------------------------------------------------------------------
 
-    async def run(self, call: ToolCall, trust: str, agreed: frozenset[str]) -> tuple[Answer, str | None]:
-        """Make a call, which may ask for consent itself; a failure is an answer too.
+    async def run(
+        self, call: ToolCall, trust: str, agreed: frozenset[str], asking: asyncio.Lock
+    ) -> tuple[Answer, str | None]:
+        """Make a call, which may ask for consent itself, under a lock; a failure is an answer too.
 
         Returns the answer, and the trust of what it came from; None where that is the agent's own.
         """
@@ -242,10 +244,10 @@ class ToolBelt:
         wanted = find_consent(answer)
         if wanted is None:
             return answer, read
+        reason = wanted.reason or f"to {wanted.action} {wanted.target}"
         try:
-            await self.require(
-                call, scope=wanted.scope, reason=wanted.reason or f"to {wanted.action} {wanted.target}"
-            )
+            async with asking:
+                await self.require(call, scope=wanted.scope, reason=reason)
         except Denied as error:
             return refuse(error), None
         return await self._call(source, call, Call(self.agent, call.key, trust, agreed | {wanted.scope}))
@@ -260,5 +262,10 @@ class ToolBelt:
             return report(found), read
         except DgentError as error:
             return refuse(error), read
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return fail(error), read  # of a task of the tool's own
         except Exception as error:  # a source is others' code: whatever it raises, the loop goes on
             return fail(error), read

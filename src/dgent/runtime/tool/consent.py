@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from dgent import clock, codec, ids
 from dgent.errors import Conflict, Denied, InputError, NotFound, VersionConflict
-from dgent.messages.message import check_trust
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
@@ -27,6 +26,7 @@ from dgent.runtime.errors import ConsentDenied, ConsentExpired
 from dgent.runtime.trust import is_at_least
 from dgent.store.backend import Delete, Op, Put
 from dgent.universe.gate import Gate, Trust
+from dgent.universe.origin import check_trust
 from dgent.universe.universe import Universe
 
 Answer = Literal["deny", "once", "duration", "scope"]
@@ -175,7 +175,7 @@ class Consents:
             scope=scope,
             reason=reason,
             details=details,
-            trust=cast(Trust, check_trust(trust)),
+            trust=check_trust(trust),
             asked_at=now,
             expires_at=now + length,
             place=f"{order:012x}.{id}",

@@ -8,22 +8,19 @@ call that was under way is made again only where that does no harm.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from dgent import codec
-from dgent.errors import DgentError, InputError, Unavailable, Unsupported
-from dgent.runtime.tool.mcp_link import Ending, Link, open_address, open_process
+from dgent.config.mcp import McpServer
+from dgent.errors import DgentError, Unavailable, Unsupported
+from dgent.runtime.tool.mcp_link import Ending, open_link
 from dgent.runtime.tool.mcp_translate import Result, check_schema, describe, judge, name_tools
 from dgent.runtime.tool.tool import Answer, Arguments, Call, Tool, Toolset
 from dgent.universe.blob import BlobStore
-from dgent.universe.gate import Trust
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,41 +31,6 @@ MAX_NOTICES = 100
 START_S = 30.0
 CLOSE_S = 5.0
 RELIST_S = 1.0  # between two looks at a list that changes
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-
-
-class McpServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server: its name, and either a command or an address of streamable HTTP.
-
-    `trust` is that of its answers. `env` is added to the few variables that commands get.
-    """
-
-    name: str
-    command: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    folder: str | None = None
-    url: str = ""
-    headers: Mapping[str, str] = {}
-    trust: Trust = "untrusted"
-    timeout_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise InputError(
-                f"{self.name!r:.60} is not a valid name of a server",
-                hint="use up to 32 letters, digits, _ and -",
-                field="name",
-            )
-        if bool(self.command) == bool(self.url):
-            raise InputError(f"the server {self.name!r} needs a command or a url", field="command")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise InputError(f"{self.url!r:.80} is not an address of HTTP", field="url")
-
-    def open(self, ending: Ending) -> Link:
-        """Return the connection, to be entered."""
-        if self.url:
-            return open_address(self.url, self.headers, self.timeout_s)
-        return open_process(self.command, self.env, self.folder, ending)
 
 
 class McpTools:
@@ -141,7 +103,7 @@ class McpTools:
         from mcp import Client
 
         client = Client(
-            self.server.open(self._ending),
+            open_link(self.server, self._ending),
             mode="legacy",  # all servers know it, and it says when the list of tools changes
             cache=None,
             read_timeout_seconds=self.server.timeout_s,

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dgent.config.command import command_environment
+from dgent.config.mcp import McpServer
 from dgent.errors import Unavailable
 from dgent.system.process import close_pipes
 
@@ -43,6 +44,13 @@ class Ending:
         lines = self.errors.decode(errors="replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{self.reason}: {said[:200]}" if said else self.reason
+
+
+def open_link(server: McpServer, ending: Ending) -> Link:
+    """Return the connection to a server, to be entered."""
+    if server.url:
+        return open_address(server.url, server.headers, server.timeout_s)
+    return open_process(server.command, server.env, server.folder, ending)
 
 
 @asynccontextmanager

@@ -7,14 +7,12 @@ the universe, and loads when an agent is first made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any, cast
 
 from dgent.runtime.tool.tool import Answer, Arguments, CallInfo, ToolSource
-from dgent.runtime.trust import combine_trust, lower_source, read_source
 from dgent.universe.gate import Principal, Trust
-from dgent.universe.stamp import find_origins, stamp_handle
+from dgent.universe.stamp import CallStamp, stamp_handle
 from dgent.universe.universe import Universe
 
 MODULE, FUNCTION = "dgent.doors.tools.toolbox", "open_own_tools"
@@ -57,12 +55,7 @@ class OwnTools:
 
         What it writes has the key of the call, and says where it came from.
         """
-        mark = None if trust == "partner" else partial(lower_source, trust=trust, place=place)
-        handle = stamp_handle(self._universe, key, trust, mark)
+        handle = stamp_handle(self._universe, key, trust, place)
         tools = self._open(handle.acting(Principal(self._agent, cast(Trust, trust))), self._sets)
         answer = await tools.call(name, arguments)
-        sources, ids = cast(Any, handle.backend).read
-        origins = await find_origins(self._universe, ids)
-        return answer, combine_trust(
-            "partner", *origins.values(), *(read_source(each).trust for each in sources)
-        )
+        return answer, await cast(CallStamp, handle.backend).find_read(self._universe)

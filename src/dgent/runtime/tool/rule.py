@@ -150,6 +150,9 @@ Rule: TypeAlias = (
 )
 
 
+_ORDERING = (Start, RequiresPreceding, RequiresFollowing, ExitLoop, RequiresConsent)
+
+
 class Refusal(NamedTuple):
     """A rule that does not allow a call, or the end of a batch: why, and what to do instead."""
 
@@ -190,6 +193,11 @@ class Rules:
     def _of(self, kind: type[Any]) -> list[Any]:
         return [rule for rule in self.rules if type(rule) is kind]
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a rule asks when tools were called before the batch."""
+        return bool(self._of(Cooldown))
+
     def write(self) -> bytes:
         """Return the rules as JSON."""
         return msgspec.json.encode(self.rules)
@@ -219,6 +227,10 @@ class Rules:
         """Return the rule by which a call needs consent; None when it needs none."""
         found = [rule for rule in self._of(RequiresConsent) if fits_any(rule.tools, call)]
         return found[0] if found else None
+
+    def is_ordered(self, call: Called) -> bool:
+        """Check whether a call waits for those before it, and those after it for its end."""
+        return any(isinstance(rule, _ORDERING) and fits_any(_names_of(rule), call) for rule in self.rules)
 
     # -- the end of a batch -------------------------------------------------------------------
 

@@ -218,7 +218,7 @@ def refuse(error: DgentError) -> Answer:
     return {"ok": False, "message": shorten(error.message), "data": data}
 
 
-def fail(error: Exception) -> Answer:
+def fail(error: BaseException) -> Answer:
     """Return the answer for a tool that raised an error of its own."""
     text = shorten(f"{type(error).__name__}: {error}")
     return {"ok": False, "message": text, "data": {"code": "tool_failed", "hint": "", "retryable": False}}

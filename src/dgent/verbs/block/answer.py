@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dgent.blocks import Block, Branch, Difference, FileReport, Member, Version
+from dgent.verbs.origin import LowTrust
 
 
 class BlockHeader(msgspec.Struct, frozen=True):
@@ -15,7 +16,8 @@ class BlockHeader(msgspec.Struct, frozen=True):
 
     `over_limit` is one that a merge made longer than it may be: it can only become shorter.
     `retain` is how many of its versions are kept; None for all. A list also says its newest version and
-    how many characters that has.
+    how many characters that has. `origin` is the trust of those who wrote to it, where that is less than a
+    partner's; lists and `block.info` have it.
     """
 
     id: str
@@ -32,6 +34,7 @@ class BlockHeader(msgspec.Struct, frozen=True):
     retain: int | None = None
     version: int | None = None
     size: int | None = None
+    origin: LowTrust = msgspec.UNSET
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -55,6 +58,7 @@ class BlockText(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     value: dict[str, Any]
     lines: int | None = None
+    origin: LowTrust = msgspec.UNSET
 
 
 class BlockShare(msgspec.Struct, frozen=True):
@@ -287,7 +291,9 @@ class GroupInfo(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
-def header_of(found: Block, newest: tuple[int, int] | None = None) -> BlockHeader:
+def header_of(
+    found: Block, newest: tuple[int, int] | None = None, origin: LowTrust = msgspec.UNSET
+) -> BlockHeader:
     """Return the header of a block as doors show it, with its newest version and the size of that."""
     version, size = newest or (None, None)
     return BlockHeader(
@@ -305,6 +311,7 @@ def header_of(found: Block, newest: tuple[int, int] | None = None) -> BlockHeade
         found.retain,
         version,
         size,
+        origin,
     )
 
 

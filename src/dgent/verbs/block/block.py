@@ -11,6 +11,7 @@ from dgent.blocks.document.diff import number_lines
 from dgent.blocks.kind import CONSTELLATION
 from dgent.blocks.kind import Permission as PermissionName
 from dgent.errors import Conflict, Denied, InputError, NotFound
+from dgent.universe.origin import drop_marks, find_marks
 from dgent.verbs import parse
 from dgent.verbs.block.answer import (
     BlockField,
@@ -34,10 +35,13 @@ from dgent.verbs.block.library import (
 )
 from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Removed
+from dgent.verbs.origin import LowTrust, mark_of
 from dgent.verbs.registry import Ask, Items, NoInput, PastAsk, argument, option, verb
 
 if TYPE_CHECKING:
-    from dgent.blocks import Shape
+    from collections.abc import Sequence
+
+    from dgent.blocks import Block, Shape
 
 ERRORS = (InputError, NotFound, Conflict, Denied)
 TEMPLATES = "persona, human, scratchpad, organization, partner_profile, task_list or observation_log"
@@ -105,7 +109,8 @@ async def list_(context: Context, ask: ListBlocks) -> Blocks:
     library = await library_of(context, ask.as_of)
     found = await library.list(ask.folder, kind=ask.kind, shared=ask.shared)
     sizes = await library.sizes(found)
-    items = [header_of(each, sizes.get(each.id)) for each in found]
+    origins = zip(found, await _find_origins(context, found), strict=True)
+    items = [header_of(each, sizes.get(each.id), origin) for each, origin in origins]
     gone = await library.list_deleted()
     if ask.shared:
         gone += [f"{CONSTELLATION}/{each}" for each in await library.list_deleted(owner=CONSTELLATION)]
@@ -125,14 +130,21 @@ class GetBlock(OnePastBlock):
 async def get(context: Context, ask: GetBlock) -> BlockText:
     """Show what a block says."""
     block = await block_of(await library_of(context, ask.as_of), ask)
+    origin = (await _find_origins(context, [block]))[0]
     part = block if ask.section is None else block.section(ask.section)
     found = await part.current()
     if ask.lines is None:
-        return BlockText(block.owner, found.label, found.version, found.text, found.value)
+        return BlockText(block.owner, found.label, found.version, found.text, found.value, origin=origin)
     every = found.text.splitlines()
     first, last = parse.line_range(ask.lines, len(every))
     shown = number_lines(every[first - 1 : last], first)
-    return BlockText(block.owner, found.label, found.version, shown, {}, len(every))
+    return BlockText(block.owner, found.label, found.version, shown, {}, len(every), origin)
+
+
+async def _find_origins(context: Context, blocks: Sequence[Block]) -> list[LowTrust]:
+    """Return the origin of each of some blocks, as answers have it."""
+    marked = await find_marks(await context.universe(), [each.id for each in blocks])
+    return [mark_of(marked.get(each.id, "partner")) for each in blocks]
 
 
 @verb("block.info", effect="read", errors=(InputError, NotFound))
@@ -142,7 +154,7 @@ async def info(context: Context, ask: OnePastBlock) -> BlockInfo:
     block = await block_of(library, ask)
     size = len(await block.text())
     return BlockInfo(
-        header_of(block),
+        header_of(block, origin=(await _find_origins(context, [block]))[0]),
         block.version,
         size,
         _fields(block.shape),
@@ -247,6 +259,14 @@ async def unpin(context: Context, ask: OneBlock) -> BlockHeader:
     library = await library_of(context)
     block = await block_of(library, ask)
     return header_of(await library.pin(block.label, False, owner=block.owner))
+
+
+@verb("block.vouch", effect="write", errors=ERRORS, partner=True)
+async def vouch(context: Context, ask: OneBlock) -> BlockHeader:
+    """Trust a block as it is now, whoever wrote to it: the mark of its origin goes."""
+    block = await block_of(await library_of(context), ask)
+    await drop_marks(await context.universe(), block.id)
+    return header_of(block)
 
 
 @verb("block.archive", effect="write", errors=ERRORS)

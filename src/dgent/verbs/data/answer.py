@@ -8,13 +8,16 @@ from typing import Any
 import msgspec
 
 from dgent.model.datum import Datum
+from dgent.universe.origin import read_origin
+from dgent.verbs.origin import LowTrust, mark_of
 
 
 class Record(msgspec.Struct, frozen=True):
     """A record as it is stored; `problem` says why it cannot be read, if it cannot.
 
     `author` is whom the record names. `committed_by` is who stored this version, where that was looked up
-    and is still known: a record may name another.
+    and is still known: a record may name another. `origin` is the trust of those whose words it was made
+    from, where that is less than a partner's.
     """
 
     id: str
@@ -32,13 +35,15 @@ class Record(msgspec.Struct, frozen=True):
     content: bytes | None = None
     problem: str | None = None
     committed_by: str | msgspec.UnsetType = msgspec.UNSET
+    origin: LowTrust = msgspec.UNSET
 
 
 class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
     """A thing that a search found; the best has the score 1. `marks` are the words' places in `snippet`.
 
     `kind` is record, crumb, trail, lesson, comment, stash, block or entry; a crumb's `detail` is its state,
-    a block's its owner. `id` is that of the thing, `record` is what has the words.
+    a block's its owner. `id` is that of the thing, `record` is what has the words. `origin` is as in a
+    record.
     """
 
     kind: str
@@ -50,6 +55,7 @@ class SearchHit(msgspec.Struct, frozen=True, omit_defaults=True):
     snippet: str
     marks: tuple[tuple[int, int], ...]
     parts: dict[str, float] = {}
+    origin: LowTrust = msgspec.UNSET
 
 
 class SearchHits(msgspec.Struct, frozen=True):
@@ -109,8 +115,8 @@ class ChangeResult(msgspec.Struct, frozen=True):
     redo: bool = False
 
 
-def record_of(datum: Datum, committed_by: str | None = None) -> Record:
-    """Return a datum as doors show it, with its committer if known."""
+def record_of(datum: Datum, committed_by: str | None = None, origin: str | None = None) -> Record:
+    """Return a datum as doors show it, with its committer if known; its origin is what it says itself."""
     return Record(
         datum.id,
         datum.schema,
@@ -127,4 +133,5 @@ def record_of(datum: Datum, committed_by: str | None = None) -> Record:
         datum.content or None,
         datum.problem,
         msgspec.UNSET if committed_by is None else committed_by,
+        mark_of(read_origin(datum) if origin is None else origin),
     )

@@ -13,6 +13,7 @@ from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.store.backend import Change, Item, Keep, Version
 from dgent.universe.history import find_redoable, find_undoable, read_back, revertible
+from dgent.universe.origin import lowest_trust, read_origin
 from dgent.universe.room import Describers, names_in_store
 from dgent.universe.universe import Universe
 from dgent.verbs import parse, room
@@ -20,6 +21,7 @@ from dgent.verbs.context import Context
 from dgent.verbs.cupboard.answer import Work
 from dgent.verbs.data.answer import ChangeResult, Record, record_of
 from dgent.verbs.data.record import All, DryRun, FindRecords, find_record, query_of
+from dgent.verbs.origin import LowTrust, mark_of
 from dgent.verbs.registry import Ask, Items, PastAsk, argument, option, verb
 
 COMMITS = "`dgent log` lists them"
@@ -134,6 +136,7 @@ def _comparable(version: Version) -> dict[str, Any]:
     record: dict[str, Any] = msgspec.to_builtins(record_of(version.datum))
     for name in ("id", "rev", "seq", "created_at", "updated_at", "problem"):
         del record[name]
+    record.pop("origin", None)  # which the source says
     return {name: value for name, value in record.items() if value not in (None, [])}
 
 
@@ -177,7 +180,8 @@ class LogEntry(msgspec.Struct, frozen=True):
     """One commit in the log; without a number when it is `provisional`, because the store is unavailable.
 
     `summary` says in a sentence each what it did to crumbs, blocks and other things of rooms. `more` are the
-    records that were left out, if only some were asked for.
+    records that were left out, if only some were asked for. `origin` is the lowest of its records', where
+    that is less than a partner's.
     """
 
     seq: int | None
@@ -190,6 +194,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     provisional: bool = False
     summary: list[str] = []
     more: int = 0
+    origin: LowTrust = msgspec.UNSET
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -275,7 +280,14 @@ def entry_of(change: Change, items: Sequence[Item] | None = None) -> LogEntry:
         change.of_seq,
         listed,
         change.provisional,
+        origin=_origin_of(change),
     )
+
+
+def _origin_of(change: Change) -> LowTrust:
+    """Return the lowest class of origin of what a commit stored."""
+    stored = [read_origin(_datum(each.datum)) for each in change.items if each.datum is not None]
+    return mark_of(lowest_trust("partner", *stored))
 
 
 def _item_of(item: Item, author: str) -> CommitItem:

@@ -15,6 +15,7 @@ from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import SchemaStats
 from dgent.system.near import nearest
+from dgent.universe.origin import find_origins
 from dgent.universe.universe import Universe
 from dgent.universe.upgrade import Upgraded
 from dgent.universe.write import keyed_id
@@ -145,13 +146,14 @@ async def exists(context: Context, ask: IsThere) -> RecordPresence:
 
 async def _with_committer(u: Universe, datum: Datum) -> Record:
     """Return a record with its committer, where the log still has it."""
+    (origin,) = await find_origins(u, [datum])
     if datum.seq is None or u.degraded is not None:
-        return record_of(datum)
+        return record_of(datum, origin=origin)
     for limit in (1, None):  # most look at the newest version
         for version in await u.history(datum.id, limit=limit):
             if version.rev == datum.rev:
-                return record_of(datum, version.author)
-    return record_of(datum)
+                return record_of(datum, version.author, origin)
+    return record_of(datum, origin=origin)
 
 
 async def find_by_short_id(u: Universe, given: str) -> str | None:
@@ -302,7 +304,9 @@ async def query(context: Context, ask: QueryRecords) -> Records:
     page = await u.page(wanted, as_of=parse.point(ask.as_of), raw=True, partial=True)
     if not page.items and ask.schema:
         await _check_schema(u, ask.schema)
-    return Records([record_of(datum) for datum in page.items], page.cursor, page.explain, page.partial)
+    found = zip(page.items, await find_origins(u, page.items), strict=True)
+    items = [record_of(datum, origin=origin) for datum, origin in found]
+    return Records(items, page.cursor, page.explain, page.partial)
 
 
 async def _search_instead(u: Universe, ask: QueryRecords) -> Records:

@@ -14,6 +14,7 @@ from dgent.universe.universe import Universe
 from dgent.verbs import parse
 from dgent.verbs.context import Context
 from dgent.verbs.data.answer import SearchHit, SearchHits, record_of
+from dgent.verbs.origin import mark_of
 from dgent.verbs.registry import Ask, AsOf, argument, option, verb
 
 WAIT_S = 3.0  # for an index that is being built
@@ -68,11 +69,12 @@ async def search_words(
     items = [
         SearchHit(
             *title,
-            record_of(hit.datum),
+            record_of(hit.datum, origin=hit.origin),
             hit.score,
             hit.snippet,
             hit.marks,
             hit.parts if with_parts else {},
+            mark_of(hit.origin),
         )
         for hit, title in zip(found, titles, strict=True)
     ]

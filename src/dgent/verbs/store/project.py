@@ -11,6 +11,7 @@ import msgspec
 from dgent.config import file
 from dgent.config import settings as config
 from dgent.config.places import home_folder
+from dgent.config.url import resolve_url
 from dgent.errors import Conflict, InputError, NotFound, Unsupported
 from dgent.store.jsonl.git import find_repository, set_up_git
 from dgent.system.threads import in_thread
@@ -66,7 +67,7 @@ async def init(context: Context, ask: InitProject) -> ProjectStore:
     if known is None:
         config.write_setting(folder / ".dgent" / "config.toml", "url", url, project=folder)
     _ignore_private(folder / ".dgent" / ".gitignore")
-    whole = file.resolve_url(url, folder, inside=True)
+    whole = resolve_url(url, folder, inside=True)
     place = whole.removeprefix("sqlite:///").removeprefix("jsonl:")
     driver, changed = None, known is None or not os.path.exists(place)
     async with open_universe(whole) as u:

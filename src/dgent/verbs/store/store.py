@@ -13,6 +13,7 @@ import msgspec
 from dgent import clock
 from dgent.config.places import constellation_folder, make_private
 from dgent.config.secret import mask
+from dgent.config.url import spell_url
 from dgent.errors import Busy, Conflict, Corrupt, FormatTooNew, InputError, NotFound, Unsupported
 from dgent.exchange import backup as backups
 from dgent.exchange import copy as copies
@@ -279,7 +280,7 @@ class CopyStore(Ask):
 @verb("store.copy", effect="read", errors=(InputError, Conflict, Corrupt), local=True)
 async def copy(context: Context, ask: CopyStore) -> copies.Copied:
     """Copy everything to another store, whatever its engine, or bring an earlier copy up to date."""
-    if ask.to.startswith("memory:"):
+    if spell_url(ask.to).startswith("memory:"):
         raise InputError("a copy in memory is gone at the end", hint="give the URL of a file", field="to")
     u = await context.universe()
     async with open_universe(ask.to, author=u.author) as target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dgent.blocks import Context, Hit
-from dgent.doors.cli.draw.record import draw_diff_lines
+from dgent.doors.cli.draw.record import draw_diff_lines, draw_origin
 from dgent.doors.cli.style import Paint, ago, cut, many, table
 from dgent.verbs.block import answer
 from dgent.verbs.block.answer import SyncResult
@@ -108,7 +108,8 @@ def draw_block(found: answer.BlockHeader, paint: Paint) -> Lines:
     about += [f"keeps {many(found.retain, 'version')}"] if found.retain else []
     about += [f"template {found.template}"] if found.template else []
     over = paint("  over its limit", fg="red") if found.over_limit else ""
-    lines = [f"{head}  {paint.dim(', '.join(about))}{over}"]
+    origin = draw_origin(found.origin, paint)
+    lines = [f"{head}  {paint.dim(', '.join(about))}{over}  {origin}".rstrip()]
     lines += [f"  {paint(line)}" for line in found.description.splitlines()]
     return [*lines, f"  {paint.dim('id ' + found.id)}"]
 
@@ -142,7 +143,8 @@ def draw_blocks(found: answer.Blocks, paint: Paint) -> Lines:
 
 def _marks(found: answer.BlockHeader, paint: Paint) -> str:
     pinned = paint.dim(" pinned") if found.pinned else ""
-    return pinned + (paint(" over its limit", fg="red") if found.over_limit else "")
+    over = paint(" over its limit", fg="red") if found.over_limit else ""
+    return f"{pinned}{over} {draw_origin(found.origin, paint)}".rstrip()
 
 
 def _foreign(found: answer.BlockHeader, paint: Paint) -> str:
@@ -255,7 +257,9 @@ def draw_hits(found: Items[Hit], paint: Paint) -> Lines:
     lines: Lines = []
     for each in found.items:
         place = draw_name(each.owner, each.label, paint) if each.label else paint(each.id, fg="yellow")
-        lines.append(f"{place}  {draw_kind(each.kind, paint)}  {paint.dim(f'{each.score:.2f}')}")
+        origin = draw_origin(each.origin, paint)
+        head = f"{place}  {draw_kind(each.kind, paint)}  {paint.dim(f'{each.score:.2f}')}  {origin}"
+        lines.append(head.rstrip())
         lines.append("    " + highlight(each.snippet, each.marks, paint))
     return lines or [paint.dim("nothing found")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgent.doors.cli.draw.record import draw_origin
 from dgent.doors.cli.style import Paint, ago, table
 from dgent.messages.part import show
 
@@ -62,7 +63,9 @@ def draw_hits(found: Any, paint: Paint) -> Lines:
     for each in found.items:
         thing = each.message or each.summary
         kind = "summary" if each.message is None else each.message.role
-        rows.append([paint(thing.id, fg="cyan"), paint(kind), paint(_line(each.snippet))])
+        origin = draw_origin("" if thing.trust == "partner" else thing.trust, paint)
+        text = f"{origin} {paint(_line(each.snippet))}".strip()
+        rows.append([paint(thing.id, fg="cyan"), paint(kind), text])
     return table(paint, ("id", "role", "text"), rows)
 
 

@@ -40,6 +40,7 @@ def draw_record(found: answer.Record, paint: Paint) -> Lines:
         paint.dim(", ".join(each for each in who if each)),
         *(paint("#" + tag, fg="green") for tag in found.tags),
     ]
+    about.insert(1, draw_origin(found.origin, paint))
     if any(about):
         lines.append("  ".join(each for each in about if each))
     if found.problem:
@@ -48,6 +49,11 @@ def draw_record(found: answer.Record, paint: Paint) -> Lines:
     if found.content is not None:
         lines.append(paint.dim(f"and {size(len(found.content))} of content"))
     return lines
+
+
+def draw_origin(origin: Any, paint: Paint) -> str:
+    """Draw the class of an origin; empty for a partner's."""
+    return paint(f"origin: {origin}", fg="yellow") if isinstance(origin, str) and origin else ""
 
 
 def _other_committer(found: answer.Record) -> str:
@@ -80,7 +86,7 @@ def draw_records(found: answer.Records, paint: Paint) -> Lines:
             paint(each.id, fg="yellow"),
             paint(each.schema or "-", fg="cyan"),
             paint.dim(ago(each.created_at)),
-            paint(" ".join("#" + tag for tag in each.tags), fg="green"),
+            _draw_tags(each, paint),
             paint(_one_line(summarize(each)), **({"fg": "red"} if each.problem else {})),
         ]
         for each in found.items
@@ -91,12 +97,22 @@ def draw_records(found: answer.Records, paint: Paint) -> Lines:
     return lines
 
 
+def _draw_tags(found: answer.Record, paint: Paint) -> str:
+    tags = paint(" ".join("#" + tag for tag in found.tags), fg="green")
+    return f"{tags} {draw_origin(found.origin, paint)}".strip()
+
+
 def draw_hits(found: answer.SearchHits, paint: Paint) -> Lines:
     """Draw what a search found: a line for each record, then its passage with the words marked."""
     lines: Lines = []
     for hit in found.items:
         head = [paint(f"{hit.score:.2f}", bold=True), paint(hit.kind, fg="cyan"), paint(hit.name, bold=True)]
-        head += [paint.dim(hit.detail), paint(hit.id, fg="yellow"), paint.dim(ago(hit.record.created_at))]
+        head += [
+            draw_origin(hit.origin, paint),
+            paint.dim(hit.detail),
+            paint(hit.id, fg="yellow"),
+            paint.dim(ago(hit.record.created_at)),
+        ]
         lines += ["  ".join(filter(None, head)), "      " + _mark(hit.snippet, hit.marks, paint)]
         if hit.parts:
             lines.append(
@@ -153,6 +169,18 @@ def draw_count(found: answer.RecordCount, paint: Paint) -> Lines:
     return [f"{found.count}"]
 
 
+def draw_values(found: Any, paint: Paint) -> Lines:
+    """Draw values with their counts, a line each."""
+    shown = [each.value if isinstance(each.value, str) else as_text(each.value) for each in found.items]
+    rows = [[f"{each.count}", paint(text)] for each, text in zip(found.items, shown, strict=True)]
+    return table(paint, ("records", "value"), rows) or [paint.dim("no values")]
+
+
+def draw_swept(found: Any, paint: Paint) -> Lines:
+    """Draw the number of records that were swept."""
+    return [f"{found.records} expired records deleted"]
+
+
 def draw_offers(found: Any, paint: Paint) -> Lines:
     """Draw paths, a line each."""
     rows = [[paint(each.path, fg="cyan"), paint(each.effect), paint(each.help)] for each in found.items]
@@ -167,6 +195,8 @@ def draw_entry(found: history.LogEntry, paint: Paint, whole: bool = True) -> Lin
     number = "pending" if found.seq is None and found.items else f"commit {found.seq}"
     name = paint(number if found.seq or found.items else "the store", fg="yellow", bold=True)
     head = f"{name}  {paint(found.author, fg='cyan')}  {paint.dim(ago(found.at))}"
+    if mark := draw_origin(found.origin, paint):
+        head += "  " + mark
     if found.kind != "data":
         head += "  " + paint(found.kind + (f" of {found.of_seq}" if found.of_seq else ""), fg="magenta")
     lines = [head]
@@ -226,12 +256,17 @@ def draw_versions(found: Items[history.RecordVersion], paint: Paint) -> Lines:
             paint(each.rev, fg="yellow"),
             paint.dim(each.seq),
             paint.dim(ago(each.at)),
-            paint(each.author or "", fg="cyan"),
+            _draw_author(each, paint),
             paint("deleted", fg="red") if each.record is None else paint(_one_line(summarize(each.record))),
         ]
         for each in found.items
     ]
     return table(paint, ("rev", "commit", "when", "by", "data"), rows)
+
+
+def _draw_author(version: history.RecordVersion, paint: Paint) -> str:
+    mark = "" if version.record is None else draw_origin(version.record.origin, paint)
+    return f"{paint(version.author or '', fg='cyan')} {mark}".rstrip()
 
 
 def draw_diff(found: history.RecordDiff, paint: Paint) -> Lines:

@@ -2,7 +2,7 @@
 import { call, stream } from "./api.js";
 import { h, replace } from "./dom.js";
 import { brief, count } from "./format.js";
-import { agent as face, button, chip, complain, empty, failure, heading, json, tabs, time } from "./parts.js";
+import { agent as face, button, chip, complain, empty, failure, heading, json, origin, tabs, time } from "./parts.js";
 import { href } from "./route.js";
 
 export const title = "Chat";
@@ -33,7 +33,7 @@ export async function show({ parts, at, signal, live, leave, refresh }) {
 
 function history(newestFirst) {
   const results = new Map();
-  for (const each of newestFirst) for (const part of each.parts) if (part.type === "tool_result") results.set(`${each.batch}/${part.call}`, part);
+  for (const each of newestFirst) for (const part of each.parts) if (part.type === "tool_result") results.set(`${each.batch}/${part.call}`, { ...part, trust: each.trust });
   return [...newestFirst].reverse().filter((each) => each.role !== "tool").map((each) => said(each, results));
 }
 
@@ -46,7 +46,7 @@ function said(message, results) {
     return h("p", { class: "muted" }, `[${part.type}]`);
   });
   return h("article", { class: mine ? "said mine" : "said" },
-    h("p", { class: "meta" }, face(mine ? message.by || "you" : message.agent), message.role === "system" ? chip("system") : null, message.trust === "partner" ? null : chip(message.trust, "warning"), message.origin ? h("span", { class: "muted small" }, message.origin) : null, h("span", { class: "muted small" }, time(message.at))),
+    h("p", { class: "meta" }, face(mine ? message.by || "you" : message.agent), message.role === "system" ? chip("system") : null, origin(message.trust), message.origin ? h("span", { class: "muted small" }, message.origin) : null, h("span", { class: "muted small" }, time(message.at))),
     nodes);
 }
 
@@ -57,7 +57,7 @@ function fold(kind, text, whole) {
 function tool(name, given, result) {
   const words = Object.entries(given ?? {}).map(([key, value]) => `${key}=${brief(value, 40)}`).join(" ");
   const mark = h("span", { class: "mark" }, result ? (result.error ? "✗" : "✓") : "…");
-  const box = h("details", { class: "fold tool" }, h("summary", null, mark, " ", h("span", { class: "strong" }, name), " ", brief(words, 100)), json(given ?? {}));
+  const box = h("details", { class: "fold tool" }, h("summary", null, mark, " ", h("span", { class: "strong" }, name), " ", origin(result?.trust), " ", brief(words, 100)), json(given ?? {}));
   const finish = (text, error) => { mark.textContent = error ? "✗" : "✓"; box.classList.toggle("bad", Boolean(error)); box.append(json(text)); };
   if (result) finish(result.text, result.error);
   box.finish = finish;

@@ -2,7 +2,7 @@
 import { call, schemas } from "./api.js";
 import { h } from "./dom.js";
 import { brief, count, plural } from "./format.js";
-import { agent as face, button, card, chip, complain, dialog, empty, fieldDiff, heading, into, json, recordLink, time, toast } from "./parts.js";
+import { agent as face, button, card, chip, complain, dialog, empty, fieldDiff, heading, into, json, origin, recordLink, time, toast } from "./parts.js";
 import { go, href } from "./route.js";
 
 const PAGE = 50;
@@ -96,7 +96,7 @@ function table(items, params, set, sorts) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Records" }, h("table", { class: "table" },
     h("thead", null, h("tr", null, h("th", { scope: "col" }, "Record"), keys.map((key) => (sorts(key) ? head(key, key) : h("th", { scope: "col", title: "It has no index: sorting would read every record." }, key))), h("th", { scope: "col" }, "Tags"), h("th", { scope: "col" }, "Author"), head("created_at", "Made"))),
     h("tbody", null, items.map((each) => h("tr", null,
-      h("th", { scope: "row" }, recordLink(each, brief(each.id, 26)), each.problem ? chip("unreadable", "bad") : null),
+      h("th", { scope: "row" }, recordLink(each, brief(each.id, 26)), each.problem ? chip("unreadable", "bad") : null, origin(each.origin)),
       keys.map((key) => cell(each.data[key])),
       h("td", null, each.tags.slice(0, 4).map((tag) => h("button", { type: "button", class: "chip", onclick: () => set({ tag }) }, tag))),
       h("td", null, each.author ? h("button", { type: "button", class: "plain", onclick: () => set({ author: each.author }) }, face(each.author)) : ""),
@@ -121,7 +121,7 @@ async function recordPage({ at, signal, live, refresh }, id) {
   return [
     heading(id, null, h("a", { class: "button", href: href(["data", schema || "-"]) }, schema || "No schema"), record && at === null ? button("Delete", () => remove(record, refresh), "quiet") : null),
     gone ? h("p", { class: "note" }, at === null ? "It was deleted. Its history is below; undo in the Timeline brings it back." : "It did not exist at that time.") : null,
-    record ? h("p", { class: "meta" }, record.author && face(record.author), chip(`rev ${record.rev}`), record.version ? chip(`schema v${record.version}`) : null, record.tags.map((tag) => chip(tag, "accent")), record.committed_by && record.committed_by !== record.author ? `stored by ${record.committed_by}` : null, record.source && `from ${record.source}`, time(record.updated_at ?? record.created_at)) : null,
+    record ? h("p", { class: "meta" }, record.author && face(record.author), origin(record.origin), chip(`rev ${record.rev}`), record.version ? chip(`schema v${record.version}`) : null, record.tags.map((tag) => chip(tag, "accent")), record.committed_by && record.committed_by !== record.author ? `stored by ${record.committed_by}` : null, record.source && `from ${record.source}`, time(record.updated_at ?? record.created_at)) : null,
     record?.problem ? h("p", { class: "note" }, record.problem) : null,
     h("div", { class: "columns" },
       record ? card("Record", facts(record.data), record.content ? h("p", { class: "muted" }, `${count(Math.floor(record.content.length * 0.75))} bytes of content`) : null) : null,
@@ -147,7 +147,7 @@ function history(id, items) {
     return fieldDiff((await call("data.diff", { id, old: before.rev, new: each.rev })).differences);
   });
   return [h("ul", { class: "versions" }, items.map((each) => h("li", null, h("button", { type: "button", class: "version", onclick: () => open(each) },
-    h("span", { class: "mono" }, `rev ${each.rev}`), h("span", { class: "what" }, each.op === "delete" ? chip("deleted", "delete") : each.note ?? ""), h("span", { class: "meta" }, each.author && face(each.author), time(each.at)))))), place];
+    h("span", { class: "mono" }, `rev ${each.rev}`), h("span", { class: "what" }, each.op === "delete" ? chip("deleted", "delete") : each.note ?? ""), h("span", { class: "meta" }, each.author && face(each.author), origin(each.record?.origin), time(each.at)))))), place];
 }
 
 async function remove(record, refresh) {

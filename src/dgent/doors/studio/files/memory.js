@@ -2,7 +2,7 @@
 import { call } from "./api.js";
 import { h, replace, s } from "./dom.js";
 import { brief, count, plural } from "./format.js";
-import { agent as face, button, chip, complain, dialog, empty, heading, into, select, sideBySide, tabs, time, toast } from "./parts.js";
+import { agent as face, button, chip, complain, dialog, empty, heading, into, origin, select, sideBySide, tabs, time, toast } from "./parts.js";
 import { go, href } from "./route.js";
 import { structured } from "./structured.js";
 
@@ -41,7 +41,7 @@ export async function show(page) {
 function list(blocks, name, current) {
   const row = (each) => h("a", { href: href(["memory", name, each.label], each.owner === name ? {} : { owner: each.owner }), "aria-current": each === current ? "page" : null },
     h("span", { class: "strong" }, each.label),
-    h("span", { class: "muted small" }, each.owner === name ? "" : `of ${ownerName(each.owner)} · `, each.kind, each.version ? ` · v${each.version}` : "", each.pinned || each.kind === "core" ? "" : " · not pinned"),
+    h("span", { class: "muted small" }, each.owner === name ? "" : `of ${ownerName(each.owner)} · `, each.kind, each.version ? ` · v${each.version}` : "", each.pinned || each.kind === "core" ? "" : " · not pinned"), origin(each.origin),
     h("meter", { min: 0, max: each.limit, value: each.size ?? 0, title: `${count(each.size ?? 0)} of ${count(each.limit)} characters`, "aria-label": "Size" }));
   return h("div", { class: "side", role: "navigation", "aria-label": "Blocks" },
     h("a", { href: href(["memory", name]), "aria-current": current ? null : "page" }, h("span", { class: "strong" }, "The prompt"), h("span", { class: "muted small" }, "exactly as the agent gets it")),
@@ -80,7 +80,7 @@ async function one(page) {
   const ref = { label: block.label, owner: block.owner };
   return h("div", { class: "card" },
     h("div", null, h("h2", { class: "big" }, block.label),
-      h("p", { class: "meta" }, face(ownerName(block.owner)), chip(block.kind), chip(block.document), block.permission === "admin" ? null : chip(`may ${block.permission.replace("_", " and ")}`), block.description && h("span", null, block.description))),
+      h("p", { class: "meta" }, face(ownerName(block.owner)), origin(block.origin), chip(block.kind), chip(block.document), block.permission === "admin" ? null : chip(`may ${block.permission.replace("_", " and ")}`), block.description && h("span", null, block.description))),
     tabs("Views of this block", TABS, tab, (id) => href(["memory", name, block.label], { ...keep, tab: id === "text" ? null : id })),
     await draw({ ...page, ref, keep }));
 }

@@ -34,6 +34,11 @@ export function chip(text, kind = "") {
   return h("span", { class: `chip ${kind}` }, text);
 }
 
+// How far the words are trusted that something was made from; nothing for a partner's.
+export function origin(trust) {
+  return trust && trust !== "partner" ? h("span", { class: "chip warning origin", title: "Made from the words of somebody who is trusted less than you." }, `origin: ${trust}`) : null;
+}
+
 export function button(text, onclick, kind = "", more = {}) {
   return h("button", { type: "button", class: kind, onclick, ...more }, text);
 }

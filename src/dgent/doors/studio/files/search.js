@@ -2,7 +2,7 @@
 import { call } from "./api.js";
 import { h } from "./dom.js";
 import { brief } from "./format.js";
-import { chip, empty, heading, select, time } from "./parts.js";
+import { chip, empty, heading, origin, select, time } from "./parts.js";
 import { go, href } from "./route.js";
 
 export const title = "Search";
@@ -33,7 +33,7 @@ export async function show({ params, at, signal }) {
 function hit(each) {
   const parts = Object.entries(each.parts ?? {}).sort((a, b) => b[1] - a[1]);
   return h("li", { class: "card" },
-    h("div", { class: "row" }, chip(each.kind, "accent"), h("a", { class: "strong grow", href: where(each) }, each.name || each.id), each.detail ? chip(each.detail) : null, each.record.updated_at ? h("span", { class: "muted small" }, time(each.record.updated_at)) : null),
+    h("div", { class: "row" }, chip(each.kind, "accent"), h("a", { class: "strong grow", href: where(each) }, each.name || each.id), origin(each.origin), each.detail ? chip(each.detail) : null, each.record.updated_at ? h("span", { class: "muted small" }, time(each.record.updated_at)) : null),
     h("p", { class: "snippet" }, marked(each.snippet, each.marks ?? [])),
     h("div", { class: "why", role: "img", "aria-label": `score ${each.score.toFixed(2)}` }, h("span", { class: "fill", css: { width: `${Math.round(each.score * 100)}%` } })),
     h("p", { class: "meta" }, `score ${each.score.toFixed(2)}`, parts.map(([word, share]) => chip(`${word} ${share.toFixed(2)}`))));

@@ -2,7 +2,7 @@
 import { call, schemas } from "./api.js";
 import { h, replace } from "./dom.js";
 import { count, moment, plural } from "./format.js";
-import { agent, button, chip, complain, dialog, empty, failure, fieldDiff, heading, into, recordLink, select, sentences, sideBySide, time, toast, undoButton } from "./parts.js";
+import { agent, button, chip, complain, dialog, empty, failure, fieldDiff, heading, into, origin, recordLink, select, sentences, sideBySide, time, toast, undoButton } from "./parts.js";
 import { go, href } from "./route.js";
 
 const PAGE = 25;
@@ -81,7 +81,7 @@ function entry(each, refresh) {
   const details = h("details", { ontoggle: () => { if (details.open && !body.hasChildNodes()) into(body, () => difference(each.seq)); } },
     h("summary", null,
       h("span", { class: "what" }, first, rest.length ? h("span", { class: "muted" }, ` and ${rest.length} more`) : null),
-      h("span", { class: "meta" }, agent(each.author), each.kind === "data" ? null : chip(each.kind), each.note && !each.summary.length ? h("span", { class: "muted clip" }, each.note) : null, time(each.at),
+      h("span", { class: "meta" }, agent(each.author), origin(each.origin), each.kind === "data" ? null : chip(each.kind), each.note && !each.summary.length ? h("span", { class: "muted clip" }, each.note) : null, time(each.at),
         h("a", { class: "mono muted", href: href(["timeline", String(each.seq)]), "aria-label": `Commit ${each.seq}` }, `#${each.seq ?? "–"}`))),
     body,
     each.seq === null ? null : h("div", { class: "row" }, undoButton(each.seq, (seq) => undo(seq, refresh)),
@@ -110,7 +110,7 @@ async function commitPage(seq, { signal, refresh }) {
   const commit = await call("data.get-commit", { seq, records: MOST }, { signal });
   return [
     heading(`Commit ${count(seq)}`, null, undoButton(seq, (each) => undo(each, refresh)), h("a", { class: "button", href: href(["timeline"], { at: seq }) }, "As of here")),
-    h("p", { class: "meta" }, agent(commit.author), chip(commit.kind), time(commit.at), commit.note && h("span", null, `“${commit.note}”`)),
+    h("p", { class: "meta" }, agent(commit.author), origin(commit.origin), chip(commit.kind), time(commit.at), commit.note && h("span", null, `“${commit.note}”`)),
     commit.of_seq ? h("p", null, "It undid ", h("a", { href: href(["timeline", String(commit.of_seq)]) }, `commit ${commit.of_seq}`), ".") : null,
     h("ul", { class: "list" }, sentences(commit).map((each) => h("li", null, each))),
     await difference(seq, commit),
