@@ -30,9 +30,11 @@ from bench.plan import QUICK, Plan, parse_sizes
 from bench.postgres import postgres
 from bench.processes import processes
 from bench.puts import many, one_by_one, together
-from bench.reads import gets, scans
+from bench.reads import gets, scans, tallies
 from bench.relational import relational
 from bench.runtime import runtime
+from bench.saver import saver
+from bench.search import growth as search_growth
 from bench.search import search
 from bench.stores import Stores
 from bench.studio import studio
@@ -48,6 +50,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "processes": processes,
     "get": gets,
     "query": scans,
+    "tally": tallies,
     "fresh": fresh,
     "pauses": pauses,
     "jsonl": folders,
@@ -57,10 +60,12 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "messages": messages,
     "flow": flow,
     "runtime": runtime,
+    "langgraph": saver,
     "blob": blob,
     "relational": relational,
     "tables": tables,
     "search": search,
+    "conversations": search_growth,
     "locomo": locomo,
     "mcp": mcp,
     "acp": acp,

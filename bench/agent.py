@@ -86,5 +86,5 @@ async def _work_together(plan: Plan, durability: str) -> Row:
                 watch = Stopwatch()
                 await asyncio.gather(*(each.run("Where is it?") for each in team))
                 if number:
-                    took.append(watch.each(_AGENTS))
-    return within(f"a turn, {_AGENTS} agents at once, {durability}", took, [], _TOGETHER_MS)
+                    took.append(watch.each(_AGENTS).cpu)
+    return within(f"a turn, {_AGENTS} agents at once, {durability} (processor)", took, [], _TOGETHER_MS)

@@ -88,6 +88,24 @@ async def scans(plan: Plan, stores: Stores) -> list[Row]:
     return rows
 
 
+async def tallies(plan: Plan, stores: Stores) -> list[Row]:
+    """Distinct values of a declared field, and tags, in a store of the middle size."""
+    say("  distinct values and tags")
+    async with open_store(await stores.sized(plan.middle), "full") as universe:
+        name = SCHEMA.name
+        systems = {
+            "values": timed(partial(universe.values, name, "kind")),
+            "tags": timed(partial(universe.tags, name)),
+            "read": timed(partial(universe.values, name, "kind", author=universe.author)),
+        }
+        times = await interleave(systems, 5, pause_s=0)
+    size = size_text(plan.middle)
+    return [
+        compared(f"values of a declared field, against reading them, {size}", times, "values", "read", 0.2),
+        compared(f"tags of a schema, against reading them, {size}", times, "tags", "read", 0.2),
+    ]
+
+
 def query_block(universe: Universe, count: int, raw: bool = False) -> Block:
     """Queries with a tag and a value of their own; writing the query down is part of the work."""
     return awaits(partial(query_newest, universe, raw=raw), draw_pairs(count))

@@ -13,13 +13,26 @@ from functools import partial
 
 import apsw
 
-from bench.measure import Block, Row, Stopwatch, Times, awaits, calls, compared, interleave, say, verdict
-from bench.plan import Plan
+from bench.measure import (
+    Block,
+    Growth,
+    Row,
+    Stopwatch,
+    Times,
+    awaits,
+    calls,
+    compared,
+    interleave,
+    say,
+    verdict,
+)
+from bench.plan import Plan, size_text
 from bench.stores import Stores
 from dgent import Datum, Schema, Universe, ids
 from dgent import open as open_universe
 
 _WORDS = 60
+_TURNS = 50  # of a conversation
 _VOCABULARY = 20_000
 _GOALS = {1: 1.2, 3: 0.3, 5: 0.3}
 _RARE = 40  # words of a search come from beyond the most frequent ones, as people's do
@@ -35,6 +48,17 @@ class Passage:
 
 TEXT = Schema("bench.passage", 1, Passage, text={"body": 1})
 PLAIN = Schema("bench.passage", 1, Passage)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A record of a conversation."""
+
+    session: str
+    body: str
+
+
+TURNS = Schema("bench.turn", 1, Turn, text={"body": 1}, thread="session")
 
 
 def make_bodies(seed: int) -> Iterator[str]:
@@ -54,6 +78,45 @@ def _name(number: int) -> str:
         number, digit = divmod(number, len(letters))
         made += letters[digit] + "ao"[digit % 2]
     return made + "x"
+
+
+async def growth(plan: Plan, stores: Stores) -> list[Growth]:
+    """Three words in stores of each size: among all turns, and in the newest conversation."""
+    everywhere: dict[str, float] = {}
+    newest: dict[str, float] = {}
+    async with open_universe(f"sqlite:///{stores.path('turns')}", durability="relaxed") as u:
+        u.register(TURNS)
+        bodies, have = make_bodies(11), 0
+        for size in plan.sizes:
+            say(f"  search, {size:,} turns of conversations of {_TURNS}")
+            for start in range(have, size, 10_000):
+                turns = range(start, min(size, start + 10_000))
+                await u.put_many([_make_turn(n // _TURNS, next(bodies)) for n in turns])
+            have = size
+            while await u.backend.fill(TURNS.name, u.contracts):
+                await asyncio.sleep(0)
+            last = {"session": str((size - 1) // _TURNS)}
+            blocks: dict[str, Block] = {
+                "everywhere": awaits(partial(u.search, schema=TURNS.name), _draw_three(5)),
+                "newest": awaits(partial(u.search, schema=TURNS.name, where=last), _draw_three(5)),
+            }
+            times = await interleave(blocks, plan.read_rounds // 10, pause_s=0)
+            for name, grown in (("everywhere", everywhere), ("newest", newest)):
+                grown[size_text(size)] = statistics.median(times[name])
+    return [
+        Growth("search for 3 words, with what stands around the best", everywhere),
+        Growth("search for 3 words in the newest conversation", newest),
+    ]
+
+
+def _make_turn(session: int, body: str) -> Datum:
+    return Datum(
+        ids.new_id(), data={"session": str(session), "body": body}, schema=TURNS.name, schema_version=1
+    )
+
+
+def _draw_three(seed: int) -> Callable[[], list[tuple[str]]]:
+    return partial(_draw_texts, draw_as_texts, random.Random(seed))
 
 
 async def search(plan: Plan, stores: Stores) -> list[Row]:

@@ -34,8 +34,8 @@ Matrix = NDArray[np.float32]
 async def vectors(plan: Plan, stores: Stores) -> list[Row]:
     """In a store of the middle size."""
     path = os.environ.get(FILE)
-    given = _read(path) if path else _make(min(plan.middle, 100_000) + ASKED)
-    asked, held = given[:ASKED], given[ASKED : ASKED + min(plan.middle, 100_000)]
+    given = _read(path) if path else _make(plan.middle + ASKED)
+    asked, held = given[:ASKED], given[ASKED : ASKED + plan.middle]
     kind = "embedded texts" if path else f"made-up vectors, set {FILE} for real ones"
     say(f"  vectors, {len(held):,} {kind}")
     name = f"{len(held):,} {'texts' if path else 'made-up'} × {held.shape[1]}"
@@ -76,8 +76,11 @@ def _make(count: int) -> Matrix:
     """Vectors that vary much in some directions and little in most, as embedded texts do."""
     random = np.random.RandomState(7)
     spread = 1 / np.sqrt(np.arange(1, _DIM + 1) + 5)
-    made = random.standard_normal((count, _DIM)) * spread + 0.02
-    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    made = np.empty((count, _DIM), np.float32)
+    for part in np.array_split(made, max(1, count // 50_000)):  # a million at once would take 9 GB
+        drawn = random.standard_normal(part.shape) * spread + 0.02
+        part[:] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return made
 
 
 def _group(number: int) -> dict[str, int]:
