@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -34,8 +36,13 @@ def memory() -> Path | None:
 @pytest.fixture
 def tmp_path(memory: Path | None) -> Iterator[Path]:
     """A folder for a test. Rules need not wait for the disk; what a disk does is tested in tests/fault."""
-    with tempfile.TemporaryDirectory(prefix="dgent-test-", dir=memory) as folder:
-        yield Path(folder)
+    folder = tempfile.TemporaryDirectory(prefix="dgent-test-", dir=memory)
+    yield Path(folder.name)
+    for _ in range(50):  # a program that a test killed may end a moment after it, and write until then
+        with suppress(OSError):
+            return folder.cleanup()
+        time.sleep(0.1)
+    folder.cleanup()
 
 
 @pytest.fixture

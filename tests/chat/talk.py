@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 from tests.command import dgent
 
 STYLE = re.compile(r"\x1b\[[0-9;?]*[mhlKJA]|\r")
+PROMPT = re.compile(r"(> |… |: )$")
 PATIENCE_S = 60.0
 
 
@@ -36,6 +38,7 @@ class Talk:
         )  # fmt: skip
         os.close(child)
         self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
     def shown(self) -> str:
@@ -47,8 +50,14 @@ class Talk:
         os.write(self._parent, text.encode())
 
     def say(self, line: str) -> None:
-        """Type a line."""
+        """Type a line once it is asked for: what is typed before is echoed in the middle of an answer."""
+        end = time.monotonic() + PATIENCE_S
+        while not PROMPT.search(self.shown):
+            if time.monotonic() > end or not self._read(1.0):
+                raise AssertionError(f"no line is asked for after:\n{self.shown}")
+        at = self.mark()
         self.type(line + "\n")
+        self.wait(line[:20], at)
 
     def wait(self, text: str, after: int = 0) -> str:
         """Wait until a text is shown behind a place; return all that is shown."""
@@ -71,7 +80,7 @@ class Talk:
             part = os.read(self._parent, 65536)
         except OSError:
             return False
-        self.raw += part.decode(errors="replace")
+        self.raw += self._decoder.decode(part)  # a read may end inside a character
         return bool(part)
 
     def end(self) -> int:
@@ -101,7 +110,7 @@ class Talk:
     def kill(self) -> None:
         """End it as a power cut does."""
         self.process.kill()
-        self.process.wait(PATIENCE_S)
+        self.end()  # the forked program has ended when nobody has the terminal
 
     def close(self) -> None:
         """End it if it has not ended."""

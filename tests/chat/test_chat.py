@@ -162,7 +162,7 @@ def test_what_was_typed_before_a_question_is_no_answer(talk: Talker) -> None:
     chat = consent_chat(talk, slow, "It ended.")
     chat.say("go on")
     chat.wait("wait")
-    chat.say("y")
+    chat.type("y\n")
     at = chat.mark()
     chat.wait("allow it?", at)
     chat.say("n")

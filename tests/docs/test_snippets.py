@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import pty
 import re
@@ -95,6 +96,7 @@ class Prompt:
     def __init__(self, command: list[str], folder: Path, marked: bool) -> None:
         self.seen, self._brackets = "", False
         self._parent, child = pty.openpty()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         settings = {
             "PYTHONPATH": str(pages.ROOT / "src"),
             "TERM": "xterm",
@@ -143,6 +145,6 @@ class Prompt:
 
     def _read(self) -> None:
         if select.select([self._parent], [], [], 1)[0]:
-            raw = os.read(self._parent, 65536).decode(errors="replace")
+            raw = self._decoder.decode(os.read(self._parent, 65536))  # a read may end inside a character
             self._brackets = self._brackets or "\x1b[?2004h" in raw
             self.seen += re.sub("\x1b\\[[0-9;?]*[a-zA-Z]|\r", "", raw)
