@@ -1,4 +1,4 @@
-"""ADK cannot be installed beside all that the other tests need: `make adk` runs these in a place of their own."""
+"""ADK cannot be installed beside all that the other tests need: `make adk` runs these in their own venv."""
 
 from __future__ import annotations
 
