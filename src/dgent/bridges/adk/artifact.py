@@ -222,24 +222,28 @@ class DgentArtifactService(Placed, BaseArtifactService):
 
 def _find_type(name: Name, session: str | None, part: types.Part) -> str | None:
     """Return the type of an artifact; InputValidationError for a part that is none, or a bad reference."""
+    kind: str | None = None
     if part.inline_data is not None:
-        return part.inline_data.mime_type
-    if part.text is not None:
-        return "text/plain"
-    if part.file_data is None:
-        raise InputValidationError(
-            "an artifact has inline_data, text or file_data; this part has none of them"
-        )
-    if not artifact_util.is_artifact_ref(part):
-        return part.file_data.mime_type
-    uri = part.file_data.file_uri or ""
+        kind = part.inline_data.mime_type
+    elif part.text is not None:
+        kind = "text/plain"
+    elif part.file_data is None:
+        raise InputValidationError("an artifact has inline_data, text or file_data; this part has none")
+    elif artifact_util.is_artifact_ref(part):
+        _check_reference(name, session, part.file_data.file_uri or "")
+    else:
+        kind = part.file_data.mime_type
+    return kind
+
+
+def _check_reference(name: Name, session: str | None, uri: str) -> None:
+    """Raise InputValidationError for a reference that is not valid, or leads out of its app or session."""
     parsed = artifact_util.parse_artifact_uri(uri)
     if parsed is None:
         raise InputValidationError(f"{uri!r} is not a valid reference to an artifact")
     artifact_util.validate_artifact_reference_scope(
         app_name=name.app, user_id=name.user, session_id=session, parsed_uri=parsed
     )
-    return None
 
 
 def _make_version(universe: Universe, name: Name, part: types.Part, about: ArtifactVersion) -> Datum:

@@ -298,7 +298,7 @@ def _merge(app: dict[str, Any], user: dict[str, Any], own: dict[str, Any]) -> di
 
 
 def _make_session(
-    name: Name, state: dict[str, Any], events: list[Event], updated: float, rev: int
+    name: Name, state: dict[str, Any], events: list[Event], updated: float, rev: int | None
 ) -> Session:
     made = Session(
         app_name=name.app,
