@@ -285,3 +285,33 @@ async def test_what_cannot_be_stored_stores_nothing() -> None:
             await service.append_event(session, Event(author="\ud800"))
         assert await u.seq() == seq and session.events == []
         await service.aclose()
+
+
+def test_any_event_loop_may_use_a_service(tmp_path: Path) -> None:
+    with DgentSessionService(place("sqlite", tmp_path)) as service:
+        session = asyncio.run(service.create_session(app_name="app", user_id="ann", session_id="s"))
+        for _ in range(3):
+            asyncio.run(service.append_event(session, Event(author="user")))
+        found = asyncio.run(service.get_session(app_name="app", user_id="ann", session_id="s"))
+        assert found is not None and len(found.events) == 3
+
+
+async def test_a_cancelled_append_is_whole_or_not_there(tmp_path: Path) -> None:
+    service = DgentSessionService(place("sqlite", tmp_path))
+    name = {"app_name": "app", "user_id": "ann", "session_id": "s"}
+    await service.create_session(**name)
+    for number in range(10):
+        session = await service.get_session(**name)
+        assert session is not None
+        event = Event(
+            author="user", actions=EventActions(state_delta={f"k{number}": 1, f"user:u{number}": 1})
+        )
+        adding = asyncio.ensure_future(service.append_event(session, event))
+        await asyncio.sleep(0.0002 * number)
+        adding.cancel()
+        await asyncio.gather(adding, return_exceptions=True)
+        found = await service.get_session(**name)
+        assert found is not None
+        added = found.events[-1:] == [event]
+        assert (f"k{number}" in found.state) == (f"user:u{number}" in found.state) == added
+    await service.aclose()

@@ -268,7 +268,7 @@ async def _read_events(
     universe: Universe, name: Name, count: int, config: GetSessionConfig | None
 ) -> list[Event]:
     """Return the events that a configuration asks for, the first one first."""
-    first, after = 0, config and config.after_timestamp
+    first, after = 0, None if config is None else config.after_timestamp
     if config and config.num_recent_events is not None:
         first = max(0, count - config.num_recent_events)
     if after is None:
