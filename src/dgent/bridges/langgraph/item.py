@@ -124,7 +124,7 @@ def read_item(datum: Datum, score: float | None = None, search: bool = False) ->
     return SearchItem(**fields, score=score) if search else VersionedItem(**fields, rev=datum.rev or 0)
 
 
-def updated_of(datum: Datum) -> datetime:
+def updated_of(datum: Datum) -> datetime | None:
     """Return the time of an item's last change: one that was imported has that of its source."""
     updated = datum.data.get("updated_us")
     return datum.updated_at if updated is None else clock.from_us(updated)

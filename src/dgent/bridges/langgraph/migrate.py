@@ -20,7 +20,14 @@ from dgent.bridges.langgraph import item as items
 from dgent.bridges.langgraph import record
 from dgent.bridges.langgraph.checkpoint import NewCheckpoint
 from dgent.bridges.langgraph.content import NODE, references
-from dgent.bridges.langgraph.opaque import DAMAGE, DUMPS, check_typed, check_versions, find_preview, load_typed
+from dgent.bridges.langgraph.opaque import (
+    DAMAGE,
+    DUMPS,
+    check_typed,
+    check_versions,
+    find_preview,
+    load_typed,
+)
 from dgent.bridges.langgraph.record import StoredValue, StoredWrite, StoredWrites
 from dgent.bridges.langgraph.thread import ATTEMPTS, nodes_of
 from dgent.config.secret import mask
@@ -82,7 +89,7 @@ async def import_langgraph(
         raise InputError(f"{distance!r} is not a valid distance (use {', '.join(items.METRICS)})")
     run = LanggraphImport(universe, distance, dry_run)
     if source.startswith(("postgres://", "postgresql://")):
-        from dgent.bridges.langgraph.migrate_postgres import import_postgres  # loads another engine
+        from dgent.bridges.langgraph.migrate_postgres import import_postgres  # another engine
 
         return await import_postgres(run, source, progress)
     async with open_database(Path(source)) as database:
@@ -140,7 +147,9 @@ class LanggraphImport:
         raise Conflict("the writes of the imported threads keep changing")
 
     async def _put_writes(
-        self, groups: Mapping[str, tuple[tuple[str, str, str], StoredWrites]], places: Mapping[str, ForeignRow]
+        self,
+        groups: Mapping[str, tuple[tuple[str, str, str], StoredWrites]],
+        places: Mapping[str, ForeignRow],
     ) -> None:
         there = await self._universe.get_many(list(groups), raw=True)
         gone = await find_forgotten(self._universe, list(groups))
@@ -170,7 +179,8 @@ class LanggraphImport:
         """Return the checkpoints of rows that the saver for SQLite wrote."""
         found = []
         for row in rows:
-            kind, raw = row.values.get("type"), row.values.get("checkpoint")
+            kind: Any = row.values.get("type")
+            raw: Any = row.values.get("checkpoint")
             wrong = check_typed(kind, raw)
             if wrong is not None:
                 self._leave(row, wrong)
@@ -205,7 +215,8 @@ class LanggraphImport:
         parent = values.get("parent_checkpoint_id")
         if not isinstance(checkpoint, dict) or checkpoint.get("id") != id:
             raise Left("its value is not a checkpoint with its id")
-        versions, channels = checkpoint.get("channel_versions"), checkpoint.get("channel_values")
+        versions: Any = checkpoint.get("channel_versions")
+        channels: Any = checkpoint.get("channel_values")
         if not check_versions(versions) or not isinstance(channels, dict):
             raise Left("its channels are damaged")
         if parent is not None and not isinstance(parent, str):
@@ -277,7 +288,9 @@ class LanggraphImport:
     async def _plan(self, entries: Sequence[NewCheckpoint]) -> list[Op]:
         """Return the ops that store checkpoints, each after its parent, and their contents once."""
         own = {each.id for each in entries}
-        parents = list(dict.fromkeys(each.parent for each in entries if each.parent and each.parent not in own))
+        parents = list(
+            dict.fromkeys(each.parent for each in entries if each.parent and each.parent not in own)
+        )
         stored = [each for each in await self._universe.get_many(parents, raw=True) if each is not None]
         above: dict[str | None, Mapping[str, StoredValue]] = {
             each.id: record.read_checkpoint(each).values for each in stored
@@ -404,7 +417,8 @@ def _read_item(row: ForeignRow) -> tuple[Datum, Datum | None]:
         raise Left(f"its namespace is not valid: {error!s:.120}") from None
     value = _read_json(values.get("value"))
     created, updated = parse_moment(values.get("created_at")), parse_moment(values.get("updated_at"))
-    ends, ttl = values.get("expires_at"), values.get("ttl_minutes")
+    ends: Any = values.get("expires_at")
+    ttl: Any = values.get("ttl_minutes")
     expires = parse_moment(ends)
     if ends is not None and expires is None:
         raise Left("its expires_at is not a time")
@@ -458,5 +472,3 @@ def _check(datum: Datum) -> None:
         datum.check()
     except InputError as error:
         raise Left(error.message) from None
-
-

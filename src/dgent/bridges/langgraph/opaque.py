@@ -55,7 +55,7 @@ def check_typed(kind: Any, data: Any) -> str | None:
     return None
 
 
-def load_typed(kind: str, data: bytes) -> Any:
+def load_typed(kind: str, data: Any) -> Any:
     """Return a value with its objects left as they are; ValueError for a damaged one."""
     if kind == "json":
         return json.loads(data)
@@ -107,7 +107,6 @@ def _find_text(message: Any) -> Any:
         return None
     inner = message.get("kwargs")
     return inner.get("content") if isinstance(inner, dict) else message.get("content")
-
 
 
 def check_versions(versions: Any) -> bool:

@@ -76,7 +76,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         """Store a checkpoint below the one that the configuration names."""
         new = self._new(config, checkpoint, metadata, new_versions)
         self.place.run(thread.put_checkpoint, new.make, new.parent, new.contents)
-        return new.config
+        return new.config  # type: ignore[no-any-return]
 
     async def aput(
         self,
@@ -88,7 +88,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         """Store a checkpoint below the one that the configuration names."""
         new = self._new(config, checkpoint, metadata, new_versions)
         await self.place.arun(thread.put_checkpoint, new.make, new.parent, new.contents)
-        return new.config
+        return new.config  # type: ignore[no-any-return]
 
     def _new(
         self,

@@ -124,7 +124,7 @@ def _take(rows: Generator[ForeignRow], into: list[ForeignRow], size: int) -> str
 
 
 def parse_moment(value: Any) -> datetime | None:
-    """Return a moment that a framework wrote as text or gave as one, in UTC without a zone; None if it is not."""
+    """Return a moment, or one that was written as text, in UTC without a zone; None if it is not one."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

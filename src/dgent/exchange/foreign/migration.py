@@ -6,15 +6,20 @@ counts prove that nothing was lost on the way.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dgent.errors import Corrupt
+from dgent.errors import Corrupt, InputError, NotFound
+from dgent.exchange import folders
+from dgent.exchange.foreign.legacy.source import MAX_TEXT_BYTES, open_file
 from dgent.exchange.foreign.report import NAMED, Problem
 from dgent.store.backend import Op, Put
 from dgent.store.upkeep import forgotten_among
+from dgent.system.threads import in_thread
 from dgent.universe.universe import Universe
 
 
@@ -75,9 +80,9 @@ class MigrationTally:
         """Return the result of the import."""
         kinds = list(self.kinds.values())
         fields = ("read", "written", "already_there", "left_out")
-        read, *ends = (sum(getattr(each, field) for each in kinds) for field in fields)
-        assert read == sum(ends), "everything that was read is counted once"
-        return Migration(source, read, *ends, kinds, self.odd, self.problems, dry_run)
+        sums = {field: sum(getattr(each, field) for each in kinds) for field in fields}
+        assert 2 * sums["read"] == sum(sums.values()), "everything that was read is counted once"
+        return Migration(source, **sums, kinds=kinds, odd=self.odd, problems=self.problems, dry_run=dry_run)
 
 
 async def commit_checked(universe: Universe, ops: Sequence[Op], note: str) -> None:
@@ -109,3 +114,23 @@ async def find_forgotten(universe: Universe, ids: Sequence[str]) -> frozenset[st
 
 FORGOTTEN = "it was erased here for good"
 DIFFERENT = "another version of it is here, which stays"
+
+
+async def read_json_file(path: Path) -> Any:
+    """Return the JSON of a plain file of at most 256 MB."""
+    folders.check_path(path, "source")
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}", path=str(path))
+
+    def read(_stopped: object) -> Any:
+        with open_file(path.resolve()) as file:
+            raw = file.read(MAX_TEXT_BYTES + 1)
+        if len(raw) > MAX_TEXT_BYTES:
+            raise InputError(f"{path} has more than {MAX_TEXT_BYTES} bytes", field="source")
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is not JSON: {error!s:.120}", field="source") from None
+
+    with folders.translate_errors(path):
+        return await in_thread(read)

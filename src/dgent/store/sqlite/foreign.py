@@ -87,7 +87,7 @@ class ForeignDatabase:
     def read(
         self, table: str, order: Sequence[str] = (), where: Mapping[str, Any] | None = None
     ) -> Generator[ForeignRow]:
-        """Yield the rows of a table, or those with some values; raises Corrupt where it cannot be read further.
+        """Yield the rows of a table, or those with some values; raises Corrupt where it is damaged.
 
         A text that is not valid in the encoding of the file is given as its bytes.
         """

@@ -47,9 +47,7 @@ async def import_langgraph(context: Context, ask: ImportLanggraph) -> Migration:
 class ImportSessions(Ask):
     """Input of `openai-agents.import`."""
 
-    source: Annotated[
-        str, argument("a file of SQLiteSession or AdvancedSQLiteSession", complete="file")
-    ]
+    source: Annotated[str, argument("a file of SQLiteSession or AdvancedSQLiteSession", complete="file")]
     dry_run: DryRun = False
 
 
