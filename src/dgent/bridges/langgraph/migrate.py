@@ -183,13 +183,13 @@ class LanggraphImport:
             raw: Any = row.values.get("checkpoint")
             wrong = check_typed(kind, raw)
             if wrong is not None:
-                self._leave(row, wrong)
+                self.leave_checkpoint(row, wrong)
                 continue
             try:
-                metadata = _read_json(row.values.get("metadata"))
+                metadata = read_object(row.values.get("metadata"))
                 found.append(SourceCheckpoint(row, kind, load_typed(kind, raw), metadata, len(raw)))
             except Left as error:
-                self._leave(row, f"its metadata {error}")
+                self.leave_checkpoint(row, f"its metadata {error}")
         return found
 
     async def take_checkpoints(self, found: Iterable[SourceCheckpoint]) -> None:
@@ -200,7 +200,7 @@ class LanggraphImport:
             try:
                 made = self._make_checkpoint(each)
             except Left as error:
-                self._leave(each.row, str(error))
+                self.leave_checkpoint(each.row, str(error))
                 continue
             new[made.id] = made, each.row
             size += each.size
@@ -257,13 +257,13 @@ class LanggraphImport:
             except VersionConflict:
                 continue
             for id in gone:
-                self._leave(left[id][1], FORGOTTEN)
+                self.leave_checkpoint(left[id][1], FORGOTTEN)
             for id, found in known.items():
                 made, row = left[id]
                 if record.read_checkpoint(found) == made.make({})[1]:
                     self.tally.count("checkpoints", "already_there")
                 else:
-                    self._leave(row, DIFFERENT)
+                    self.leave_checkpoint(row, DIFFERENT)
             return
         raise Conflict("the checkpoints of the imported threads keep changing")
 
@@ -279,7 +279,7 @@ class LanggraphImport:
                 for each in missing:
                     await self._put_missing([each], counted)
                 return
-            self._leave(missing[0][1], error.message)
+            self.leave_checkpoint(missing[0][1], error.message)
         else:
             if missing:
                 self.tally.count("checkpoints", "written", len(missing))
@@ -310,7 +310,8 @@ class LanggraphImport:
             above[entry.id] = made.values
         return [*map(Put, contents.values()), *ops]
 
-    def _leave(self, row: ForeignRow, reason: str) -> None:
+    def leave_checkpoint(self, row: ForeignRow, reason: str) -> None:
+        """Count a checkpoint as left out."""
         name = ", ".join(str(row.values.get(each))[:60] for each in (LINE[0], LINE[2]))
         self.tally.leave("checkpoints", row.table, row.number, f"{reason} ({name})")
 
@@ -415,7 +416,7 @@ def _read_item(row: ForeignRow) -> tuple[Datum, Datum | None]:
         check_namespace(namespace)
     except InvalidNamespaceError as error:
         raise Left(f"its namespace is not valid: {error!s:.120}") from None
-    value = _read_json(values.get("value"))
+    value = read_object(values.get("value"))
     created, updated = parse_moment(values.get("created_at")), parse_moment(values.get("updated_at"))
     ends: Any = values.get("expires_at")
     ttl: Any = values.get("ttl_minutes")
@@ -448,7 +449,8 @@ def _is_same_item(found: Datum, made: Datum) -> bool:
     return found.content == made.content and is_same_data(first, second)
 
 
-def _read_json(given: Any) -> dict[str, Any]:
+def read_object(given: Any) -> dict[str, Any]:
+    """Return a JSON object that was given or written as JSON; raises Left for anything else."""
     if given is None:
         return {}
     try:

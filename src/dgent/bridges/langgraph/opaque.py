@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import ormsgpack
 
@@ -34,6 +34,13 @@ class Opaque:
 
     def __hash__(self) -> int:
         return hash((self.tag, self.data))
+
+
+class Raw(NamedTuple):
+    """A serialized value that stays as it is."""
+
+    kind: str
+    data: bytes
 
 
 def check_typed(kind: Any, data: Any) -> str | None:
@@ -66,6 +73,8 @@ def load_typed(kind: str, data: Any) -> Any:
 
 def dump_msgpack(value: Any) -> Typed:
     """Serialize a value that `load_typed` read from msgpack, as LangGraph does."""
+    if isinstance(value, Raw):
+        return value.kind, value.data
     if value is None:
         return "null", b""
     if isinstance(value, bytes):

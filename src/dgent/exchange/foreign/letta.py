@@ -54,7 +54,7 @@ async def import_letta(
     agents, blocks = _find_agents(given, path)
     if agent is not None:
         if len(agents) > 1:
-            raise InputError(f"{path} has {len(agents)} agents", hint="leave agent out", field="agent")
+            raise InputError(f"{path} has {len(agents)} agents", hint="leave the name out", field="name")
         agents[0]["name"] = agent
     universe.register(KEPT)
     run = _Import(universe, dry_run, ProgressReporter(progress, None))

@@ -64,7 +64,7 @@ class ImportLetta(Ask):
     """Input of `letta.import`."""
 
     source: Annotated[str, argument("an agent file (.af)", complete="file")]
-    agent: Annotated[str | None, option("the name of the agent here, if the file has one agent")] = None
+    name: Annotated[str | None, option("the name of the agent here, if the file has one agent")] = None
     dry_run: DryRun = False
 
 
@@ -74,7 +74,7 @@ async def import_agents(context: Context, ask: ImportLetta) -> Migration:
     return await import_letta(
         await context.universe(),
         Path(ask.source),
-        agent=ask.agent,
+        agent=ask.name,
         dry_run=ask.dry_run,
         progress=context.report,
     )
