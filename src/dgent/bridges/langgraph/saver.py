@@ -25,9 +25,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from dgent.bridges.langgraph import record, thread
 from dgent.bridges.langgraph.checkpoint import NewCheckpoint, whole
 from dgent.bridges.langgraph.content import Contents, join_value
-from dgent.bridges.langgraph.placed import Place, Placed
 from dgent.bridges.langgraph.record import StoredCheckpoint, StoredValue, StoredWrite, StoredWrites
 from dgent.bridges.langgraph.thread import Found
+from dgent.bridges.placed import Place, Placed
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 
