@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dgent.config.url import resolve_url
-from dgent.errors import Closed, InputError, StorageError
+from dgent.errors import Closed, DgentError, InputError, StorageError
 from dgent.model.schema import Schema
+from dgent.sync import wording
 from dgent.sync.call import AwaitedCall, BlockingCall
-from dgent.sync.home import WAITS, LoopHome
+from dgent.sync.home import WAITS, Begun, LoopHome
 from dgent.sync.runner import GivenLoop, runner
 from dgent.sync.stream import Pump, Stream
 from dgent.sync.twin import Twin
@@ -27,9 +28,21 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 POINT_READS: tuple[Any, ...] = (Universe.get, Universe.exists)
 """Calls that an engine with `get_now` answers on the caller's own thread."""
+
+
+def begin_anywhere(function: F) -> F:
+    """Mark an async function that handles may begin on the thread of their caller.
+
+    It gets records, queries and commits, and awaits nothing else: no locks, tasks or pauses. Where the engine
+    allows it, short work is then done there, without two changes of threads; what has to wait goes on on the
+    loop of the store, from where it is.
+    """
+    function.may_begin_anywhere = True  # type: ignore[attr-defined]
+    return function
 
 
 class SharedStore:
@@ -76,10 +89,16 @@ class SharedStore:
 
         return await self.call(start, (), {})
 
-    def read_now(self, home: LoopHome, function: Any, args: Any, kwargs: Any) -> Any:
-        """Do a point read on this thread; WAITS when that is not possible."""
-        if function in POINT_READS and self.is_open and home.reads_now and kwargs.get("as_of") is None:
-            return home.read_here(function, (self.universe, *args), kwargs)
+    def try_here(self, home: LoopHome, function: Any, args: Any, kwargs: Any) -> Any:
+        """Do a call on this thread, or begin it there; WAITS when that is not possible."""
+        universe = self.universe
+        if not self.is_open:
+            return WAITS
+        if getattr(function, "may_begin_anywhere", False):
+            here = getattr(universe.backend, "any_thread", False) and not universe._undeclared
+            return home.begin_here(function, (universe, *args), kwargs) if here else WAITS
+        if function in POINT_READS and home.reads_now and kwargs.get("as_of") is None:
+            return home.read_here(function, (universe, *args), kwargs)
         return WAITS
 
 
@@ -149,9 +168,15 @@ class Anywhere:
         store = self._reach()
         home = store.reach()
         home.runner.check()
-        found = store.read_now(home, function, args, kwargs)
+        try:
+            found = store.try_here(home, function, args, kwargs)
+        except DgentError as error:
+            error.hint = wording.blocking(error.hint)
+            raise
         if found is WAITS:
             found = BlockingCall(home.runner).run(store.call, function, args, kwargs)
+        elif isinstance(found, Begun):
+            found = BlockingCall(home.runner).run(store.call, found.go_on, (), {})
         result: R = found
         return result
 
@@ -179,9 +204,13 @@ class Anywhere:
         """
         store = self._reach()
         home = store.reach()
-        found = store.read_now(home, function, args, kwargs)
+        if asyncio.get_running_loop() is home.runner.loop:  # asked by a function that runs there already
+            return await store.call(function, args, kwargs)
+        found = store.try_here(home, function, args, kwargs)
         if found is WAITS:
             found = await _await(home, store.call, function, args, kwargs)
+        elif isinstance(found, Begun):
+            found = await _await(home, store.call, found.go_on, (), {})
         result: R = found
         return result
 

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from types import coroutine
 from typing import TypeVar
 
 R = TypeVar("R")
+
+
+class _Visit(threading.local):
+    away = False
+
+
+visit = _Visit()
+"""`away` is True while this thread does work of an event loop that runs on another thread."""
+
+
+@coroutine
+def _pass_on() -> Generator[None, None, None]:
+    yield
+
+
+async def return_to_loop() -> None:
+    """Continue on the thread of the loop, where a coroutine may wait; does nothing there."""
+    if visit.away:
+        await _pass_on()  # whoever drives the coroutine hands it over to the loop
+
+
+def on_loop(work: Callable[..., object], *args: object) -> bool:
+    """Have work done on the thread of the running loop if this is another one; False if it is not."""
+    if visit.away:
+        asyncio.get_running_loop().call_soon_threadsafe(work, *args)
+    return visit.away
 
 
 class Stopped:

@@ -28,6 +28,7 @@ from dgent.errors import Conflict, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Check, Delete, Op, Put
+from dgent.sync.handle import begin_anywhere
 from dgent.universe.universe import Universe
 
 PAGE = 200
@@ -53,6 +54,7 @@ def between(schema: str, prefix: str, **rest: Any) -> Query:
 # -- writing ------------------------------------------------------------------------------
 
 
+@begin_anywhere
 async def put_checkpoint(
     u: Universe,
     make: Callable[[Mapping[str, StoredValue]], tuple[Datum, StoredCheckpoint]],
@@ -83,6 +85,7 @@ async def put_checkpoint(
     raise Conflict(f"the checkpoint {parent!r} keeps changing while its child is stored")
 
 
+@begin_anywhere
 async def put_writes(u: Universe, checkpoint: str, thread: str, namespace: str, new: StoredWrites) -> None:
     """Store the writes of a task: of an ordinary one the first counts, of a special one the last."""
     writes, expect = new, 0
@@ -113,6 +116,7 @@ async def find_newest(u: Universe, thread: str, namespace: str) -> Datum | None:
     return found[0] if found else None
 
 
+@begin_anywhere
 async def find(u: Universe, thread: str, namespace: str, id: str | None) -> Found | None:
     """Return a checkpoint, or the newest one."""
     if id is None:
@@ -122,6 +126,7 @@ async def find(u: Universe, thread: str, namespace: str, id: str | None) -> Foun
     return None if datum is None else (await complete(u, [datum]))[0]
 
 
+@begin_anywhere
 async def complete(u: Universe, datums: Sequence[Datum]) -> list[Found]:
     """Return checkpoints of records, with their writes and the contents of their values."""
     stored = [read_checkpoint(datum) for datum in datums]
@@ -165,6 +170,7 @@ def nodes_of(content: bytes) -> list[bytes]:
     return split_references(content.partition(b"\0")[2])
 
 
+@begin_anywhere
 async def find_all(
     u: Universe, thread: str | None, namespace: str | None, id: str | None, before: str | None
 ) -> list[Datum]:
@@ -186,6 +192,7 @@ async def find_all(
     return sorted(found, key=lambda datum: datum.data["checkpoint"], reverse=True)
 
 
+@begin_anywhere
 async def find_page(u: Universe, thread: str, namespace: str, before: str | None, limit: int) -> list[Datum]:
     """Return records of checkpoints of a namespace whose ids are below one, newest first."""
     prefix = line_prefix(thread, namespace)
@@ -353,6 +360,7 @@ History = tuple[dict[str, list[list[StoredWrites]]], dict[str, StoredValue], Con
 """Of each channel the writes of each step, newest first, and its seed; with the contents of the seeds."""
 
 
+@begin_anywhere
 async def find_history(
     u: Universe, thread: str, namespace: str, id: str | None, channels: Sequence[str]
 ) -> History:

@@ -30,7 +30,7 @@ from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system import files
 from dgent.system.progress import Progress, ProgressReporter
-from dgent.system.threads import in_thread
+from dgent.system.threads import in_thread, return_to_loop, visit
 
 if TYPE_CHECKING:
     from dgent.store.port.attached import BoundStatement
@@ -62,6 +62,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     name = "sqlite"
     priority = 50
+    any_thread = True  # short reads and commits can be done on any thread
 
     def __init__(
         self,
@@ -206,6 +207,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await super().last_seq() if known is None else known
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
+        await return_to_loop()
         shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(shared.pool, shared.read, work)
@@ -233,6 +235,7 @@ class SQLiteBackend(EmbeddedBackend):
         prepared = prepare(commit)
         job = self._commit_alone(prepared, view)
         if job is None:
+            await return_to_loop()
             holds = holds_file.get()
             if holds is not None and holds(self.path):
                 raise Conflict(
@@ -251,8 +254,8 @@ class SQLiteBackend(EmbeddedBackend):
         A turn of the loop takes longer than the work on a record. Callers who never wait for anything else
         still give the loop its turns: only what fits into the first moments after one is done like this.
         """
-        loop = self._loop
-        if self._waiting or getattr(loop, "_ready", True) or perf_counter() > self._turn_ends:
+        busy = self._waiting or getattr(self._loop, "_ready", True) or perf_counter() > self._turn_ends
+        if busy and not visit.away:  # a visitor holds up its own thread alone
             return None
         shared = self._require_open()
         job = WriteJob(self._deliver, _NOBODY, prepared, view)
@@ -300,6 +303,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         """Have the writer thread do work; cancelled before it starts, it never happens."""
+        await return_to_loop()
         shared = self._require_open()
         assert self._loop is not None
         answer: asyncio.Future[R] = self._loop.create_future()
