@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from dgent.config.url import resolve_url
 from dgent.errors import Closed, DgentError, InputError, StorageError
 from dgent.model.schema import Schema
 from dgent.sync import wording
-from dgent.sync.call import AwaitedCall, BlockingCall
+from dgent.sync.call import GRACE_S, AwaitedCall, BlockingCall
 from dgent.sync.home import WAITS, Begun, LoopHome
 from dgent.sync.runner import GivenLoop, runner
 from dgent.sync.stream import Pump, Stream
@@ -79,6 +80,29 @@ class SharedStore:
                     await settle()
             raise
 
+    def wait(self, answer: Future[Any]) -> None:
+        """Block until a thread has answered; when interrupted, until the commit is over."""
+        try:
+            wait([answer])
+        except BaseException:
+            answer.cancel()
+            wait([self._settle()], GRACE_S)
+            raise
+
+    async def await_(self, answer: Future[Any]) -> None:
+        """Wait until a thread has answered; a cancelled caller, until the commit is over."""
+        try:
+            await _until_done(answer)
+        except asyncio.CancelledError:
+            answer.cancel()
+            with suppress(StorageError):
+                await asyncio.shield(_until_done(self._settle()))
+            raise
+
+    def _settle(self) -> Future[None]:
+        settled: Future[None] = self.universe.backend.settle_here()  # type: ignore[attr-defined]
+        return settled
+
     async def iterate(
         self, function: Callable[..., AsyncIterator[R]], args: Any, kwargs: Any
     ) -> AsyncIterator[R]:
@@ -89,14 +113,14 @@ class SharedStore:
 
         return await self.call(start, (), {})
 
-    def try_here(self, home: LoopHome, function: Any, args: Any, kwargs: Any) -> Any:
+    def try_here(self, home: LoopHome, patient: bool, function: Any, args: Any, kwargs: Any) -> Any:
         """Do a call on this thread, or begin it there; WAITS when that is not possible."""
         universe = self.universe
         if not self.is_open:
             return WAITS
         if getattr(function, "may_begin_anywhere", False):
             here = getattr(universe.backend, "any_thread", False) and not universe._undeclared
-            return home.begin_here(function, (universe, *args), kwargs) if here else WAITS
+            return home.begin_here(patient, function, (universe, *args), kwargs) if here else WAITS
         if function in POINT_READS and home.reads_now and kwargs.get("as_of") is None:
             return home.read_here(function, (universe, *args), kwargs)
         return WAITS
@@ -169,7 +193,10 @@ class Anywhere:
         home = store.reach()
         home.runner.check()
         try:
-            found = store.try_here(home, function, args, kwargs)
+            found = store.try_here(home, True, function, args, kwargs)
+            while isinstance(found, Begun) and isinstance(found.waits_for, Future):
+                store.wait(found.waits_for)
+                found = home.drive(found.left, True)
         except DgentError as error:
             error.hint = wording.blocking(error.hint)
             raise
@@ -206,7 +233,10 @@ class Anywhere:
         home = store.reach()
         if asyncio.get_running_loop() is home.runner.loop:  # asked by a function that runs there already
             return await store.call(function, args, kwargs)
-        found = store.try_here(home, function, args, kwargs)
+        found = store.try_here(home, False, function, args, kwargs)
+        while isinstance(found, Begun) and isinstance(found.waits_for, Future):
+            await store.await_(found.waits_for)
+            found = home.drive(found.left, False)
         if found is WAITS:
             found = await _await(home, store.call, function, args, kwargs)
         elif isinstance(found, Begun):
@@ -290,6 +320,22 @@ async def _await(home: LoopHome, function: Callable[..., Awaitable[R]], *args: A
     if asyncio.get_running_loop() is home.runner.loop:
         return await function(*args)  # asked by a function that runs there already
     return await AwaitedCall(home.runner, whole=whole).run(function, *args)
+
+
+async def _until_done(answer: Future[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def settle() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def wake(_answer: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle)
+
+    answer.add_done_callback(wake)
+    await done
 
 
 async def _do_nothing(_universe: Universe) -> None:

@@ -27,7 +27,10 @@ _send = operator.methodcaller("send", None)
 
 
 class Begun:
-    """A coroutine that was begun on another thread and goes on on the loop."""
+    """A coroutine that was begun on another thread than the loop's.
+
+    `waits_for` is what it waits for: the answer of a thread, or None if it is to go on on the loop.
+    """
 
     __slots__ = ("left", "waits_for")
 
@@ -84,22 +87,25 @@ class LoopHome:
                 return self._step(functools.partial(function, *args, **kwargs))
         return self._refuse()
 
-    def begin_here(self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Any:
+    def begin_here(self, patient: bool, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Begin a coroutine on this thread; returns its result, or what is left of it as `Begun`."""
         with self._reading.get(me := threading.get_ident()) or self._lock_of(me):
             if self._closed:
                 self._refuse()
-            left = function(*args, **kwargs)
-            before, away = asyncio._get_running_loop(), visit.away
-            try:
-                asyncio._set_running_loop(self.runner.loop)
-                visit.away = True
-                return Begun(left, left.send(None))
-            except StopIteration as done:
-                return done.value
-            finally:
-                visit.away = away
-                asyncio._set_running_loop(before)
+            return self.drive(function(*args, **kwargs), patient)
+
+    def drive(self, left: Coroutine[Any, Any, Any], patient: bool) -> Any:
+        """Go on with a coroutine on this thread until it is done, or waits."""
+        before, away = asyncio._get_running_loop(), (visit.away, visit.patient)
+        try:
+            asyncio._set_running_loop(self.runner.loop)
+            visit.away, visit.patient = True, patient
+            return Begun(left, left.send(None))
+        except StopIteration as done:
+            return done.value
+        finally:
+            visit.away, visit.patient = away
+            asyncio._set_running_loop(before)
 
     def _step(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         before, away = asyncio._get_running_loop(), visit.away

@@ -65,7 +65,7 @@ class DgentCache(Placed, BaseCache[ValueT]):
         return await self.place.arun(_sweep)
 
     def _make(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> list[Datum]:
-        made = []
+        now, made = clock.from_us(clock.now_us()), []
         for (namespace, key), (value, ttl) in pairs.items():
             kind, content = self.serde.dumps_typed(value)
             data: dict[str, Any] = {
@@ -81,9 +81,7 @@ class DgentCache(Placed, BaseCache[ValueT]):
                     content=bytes(content),
                     schema=CACHE.name,
                     schema_version=CACHE.version,
-                    expires_at=None
-                    if ttl is None
-                    else clock.from_us(clock.now_us()) + timedelta(seconds=ttl),
+                    expires_at=None if ttl is None else now + timedelta(seconds=ttl),
                 )
             )
         return made
