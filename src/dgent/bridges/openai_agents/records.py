@@ -21,6 +21,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Delete, Op, Put
+from dgent.sync.handle import begin_anywhere
 from dgent.universe.universe import Universe
 
 R = TypeVar("R")
@@ -31,6 +32,7 @@ USAGE: Schema[Any] = Schema("openai_agents.usage", indexes=("session",))
 
 MAIN = "main"
 ALL = 1_000_000  # items of a branch
+AT_ONCE = 64  # items that one read finds by their ids
 ATTEMPTS = 64  # at a change while other processes change the session
 
 
@@ -112,6 +114,27 @@ async def read_talk(universe: Universe, session: str) -> tuple[Talk, int]:
     return msgspec.convert(datum.data, Talk), datum.rev
 
 
+@begin_anywhere
+async def try_change(universe: Universe, session: str, note: str, work: Work[R]) -> tuple[bool, R | None]:
+    """Do what a function says like `change_talk`, once; False if others were faster."""
+    talk, rev = await read_talk(universe, session)
+    ops, result = await work(universe, talk)
+    if ops is None:
+        return True, result
+    try:
+        await _commit(universe, session, note, talk, rev, ops)
+    except VersionConflict:
+        return False, None
+    return True, result
+
+
+async def _commit(
+    universe: Universe, session: str, note: str, talk: Talk, rev: int, ops: Sequence[Op]
+) -> None:
+    made = _make(universe, SESSION, session_record_id(session), msgspec.to_builtins(talk))
+    await universe.commit([Put(made, rev), *ops], note=note)
+
+
 async def change_talk(universe: Universe, session: str, note: str, work: Work[R]) -> R:
     """Do what a function says in one commit with the session it was told of, again if others were faster.
 
@@ -123,10 +146,8 @@ async def change_talk(universe: Universe, session: str, note: str, work: Work[R]
             ops, result = await work(universe, talk)
             if ops is None:
                 return result
-            data = msgspec.to_builtins(talk)
-            made = _make(universe, SESSION, session_record_id(session), data)
             try:
-                await universe.commit([Put(made, rev), *ops], note=note)
+                await _commit(universe, session, note, talk, rev, ops)
             except VersionConflict:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -140,8 +161,30 @@ async def read_chain(universe: Universe, branch: Branch, limit: int | None = Non
     """Return the items of a branch, or the last of them, the first one first."""
     if branch.head is None or limit == 0:
         return []
-    chain = await universe.backend.ancestors(branch.head, min(limit or ALL, ALL))
-    return chain[::-1]
+    wanted = min(limit or branch.length, branch.length)
+    return (
+        await _read_run(universe, branch.head, wanted)
+        or (await universe.backend.ancestors(branch.head, min(limit or ALL, ALL)))[::-1]
+    )
+
+
+async def _read_run(universe: Universe, head: str, count: int) -> list[Datum]:
+    """Return items that were added one after another, up to one; none where that is not so.
+
+    Their ids follow from each other, so that few reads find them all, and their parents prove it.
+    """
+    start, _, number = head.rpartition("/")
+    if not number.isdecimal():
+        return []
+    last = int(number)
+    ids = [f"{start}/{each:06}" for each in range(last - count + 1, last + 1)]
+    found: list[Datum] = []
+    for at in range(0, count, AT_ONCE):
+        for datum in await universe.get_many(ids[at : at + AT_ONCE], raw=True):
+            if datum is None or (found and datum.parent_id != found[-1].id):
+                return []
+            found.append(datum)
+    return found
 
 
 def append(

@@ -25,7 +25,7 @@ from dgent.bridges.openai_agents import records
 from dgent.bridges.openai_agents.records import MAIN, Branch, Talk
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op
-from dgent.sync.handle import Anywhere, anywhere
+from dgent.sync.handle import Anywhere, anywhere, begin_anywhere
 from dgent.universe.universe import Universe
 
 P = ParamSpec("P")
@@ -334,13 +334,19 @@ class DgentSession:
         async def attempt(universe: Universe, talk: Talk) -> tuple[list[Op] | None, R]:
             return await work(universe, talk, self._resolve(talk, state))
 
-        changing = self._place.arun(records.change_talk, self.session_id, note, attempt)
-        return await _await_mutation(changing)
+        async def change() -> R:
+            asked = self.session_id, note, attempt
+            done, result = await self._place.arun(records.try_change, *asked)
+            return result if done else await self._place.arun(records.change_talk, *asked)
 
+        return await _await_mutation(change())
+
+    @begin_anywhere
     async def _look(self, universe: Universe) -> tuple[Talk, str]:
         talk, _ = await records.read_talk(universe, self.session_id)
         return talk, self._resolve(talk, self._state)
 
+    @begin_anywhere
     async def _chain(self, universe: Universe, name: str | None, limit: int | None = None) -> list[Datum]:
         """Return the items of a branch, all of one moment."""
         seen = None
@@ -353,6 +359,7 @@ class DgentSession:
                 return chain
             seen = rev
 
+    @begin_anywhere
     async def _usage(self, universe: Universe) -> list[dict[str, Any]]:
         talk, _ = await records.read_talk(universe, self.session_id)
         return [each.data for each in await records.list_records(universe, records.USAGE, talk)]
