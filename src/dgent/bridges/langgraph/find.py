@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from dgent.universe.universe import Universe
 Mode: TypeAlias = Literal["auto", "meaning", "text", "hybrid"]
 
 PAGE = 64
-FEW = 256
+FEW = 90  # so many records are read on the thread of the caller
 ATTEMPTS = 20
 BATCH = 500  # items that one commit of a sweep deletes
 MAX_WORDS = 1_000
@@ -172,38 +172,38 @@ async def search(u: Universe, op: SearchOp, plan: Plan) -> list[Scored]:
         return await _search_meaning(u, op, plan.schema, plan.vectors[op.query])
     if mode == "meaning":
         raise InputError("a search by meaning needs index=", hint="DgentStore(place, index={...})")
-    found: list[Scored] = []
-    async for datum in iterate(u, op):
-        found.append((None, datum))
-        if len(found) == op.offset + op.limit:
-            break
-    return found[op.offset :]
+    found = await find_items(u, op, op.offset + op.limit)
+    return [(None, datum) for datum in found[op.offset :]]
 
 
-async def iterate(u: Universe, op: SearchOp, bare: bool = False) -> AsyncIterator[Datum]:
-    """Yield the live items of a search in the order of their updates; `bare` those without vectors."""
+async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) -> list[Datum]:
+    """Return so many items of a search in the order of their updates; `bare` those without vectors."""
+    found: list[Datum] = []
     # Sorting a few is quicker than walking the log for them.
-    query = within(ITEM.name, op.namespace_prefix, order_by="place" if op.namespace_prefix else "created_at")
-    page = await u.page(query.replace(limit=FEW), raw=True)
+    order = "place" if op.namespace_prefix else "created_at"
+    page = await u.page(within(ITEM.name, op.namespace_prefix, order_by=order, limit=FEW), raw=True)
     few = sorted(page.items, key=_update, reverse=True)
+    query = None
     if page.cursor is not None:
-        size = max(PAGE, min(op.offset + op.limit, 1_000))
-        query = query.replace(order_by="updated_at", limit=size)
+        size = max(PAGE, min(count, 1_000))
+        query = within(ITEM.name, op.namespace_prefix, order_by="updated_at", limit=size)
         page = await u.page(query, raw=True)
         few = page.items
     while True:
         for datum in few:
             if passes(datum, op) and not (bare and "vectors" in datum.data):
-                yield datum
-        if page.cursor is None:
-            return
+                found.append(datum)
+                if len(found) == count:
+                    return found
+        if query is None or page.cursor is None:
+            return found
         query = query.replace(cursor=page.cursor)
         page = await u.page(query, raw=True)
         few = page.items
 
 
-def _update(datum: Datum) -> tuple[Any, int]:
-    return datum.updated_at, datum.seq or 0
+def _update(datum: Datum) -> int:
+    return datum.seq or 0
 
 
 def passes(datum: Datum, op: SearchOp) -> bool:
@@ -224,10 +224,7 @@ async def _search_meaning(u: Universe, op: SearchOp, schema: Schema[Any], vector
         k *= 4
     found = found[op.offset : wanted]
     if len(found) < op.limit:
-        async for datum in iterate(u, op, bare=True):
-            found.append((None, datum))
-            if len(found) == op.limit:
-                break
+        found += [(None, datum) for datum in await find_items(u, op, op.limit - len(found), bare=True)]
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence, Set
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -172,9 +173,19 @@ def nodes_of(content: bytes) -> list[bytes]:
 
 @begin_anywhere
 async def find_all(
-    u: Universe, thread: str | None, namespace: str | None, id: str | None, before: str | None
+    u: Universe,
+    thread: str | None,
+    namespace: str | None,
+    id: str | None,
+    before: str | None,
+    limit: int | None = None,
 ) -> list[Datum]:
-    """Return the records of checkpoints, newest id first; of all threads or namespaces for None."""
+    """Return the records of checkpoints, newest id first; of all threads or namespaces for None.
+
+    `limit` is how many are enough.
+    """
+    if thread is not None and namespace is not None and id is None and limit is not None and limit > 0:
+        return await find_page(u, thread, namespace, before, limit)
     if thread is not None and namespace is not None and id is not None:
         one = await u.get(line_prefix(thread, namespace) + id, raw=True)
         datums = [] if one is None else [one]
@@ -200,7 +211,7 @@ async def find_page(u: Universe, thread: str, namespace: str, before: str | None
     return await u.query(between(CHECKPOINT.name, prefix, limit=limit, **place), raw=True)
 
 
-async def walk(u: Universe, thread: str, namespace: str, id: str | None) -> AsyncIterator[Datum]:
+async def walk(u: Universe, thread: str, namespace: str, id: str | None) -> AsyncGenerator[Datum, None]:
     """Yield a checkpoint's record and its ancestors', nearest first."""
     prefix = line_prefix(thread, namespace)
     datum = await (find_newest(u, thread, namespace) if id is None else u.get(prefix + id, raw=True))
@@ -369,17 +380,18 @@ async def find_history(
     visited: list[tuple[str, tuple[str, ...]]] = []  # an ancestor, and the channels that still need it
     left: dict[str, None] = dict.fromkeys(channels)
     target = True
-    async for datum in walk(u, thread, namespace, id):
-        if target:  # its own writes are those of the next step
-            target = False
-            continue
-        visited.append((datum.id, tuple(left)))
-        stored = read_checkpoint(datum)
-        for name in [name for name in left if _has_value(stored, name)]:
-            seeds[name] = stored.values[name]
-            del left[name]
-        if not left:
-            break
+    async with aclosing(walk(u, thread, namespace, id)) as steps_up:
+        async for datum in steps_up:
+            if target:  # its own writes are those of the next step
+                target = False
+                continue
+            visited.append((datum.id, tuple(left)))
+            stored = read_checkpoint(datum)
+            for name in [name for name in left if _has_value(stored, name)]:
+                seeds[name] = stored.values[name]
+                del left[name]
+            if not left:
+                break
     writes = await find_writes(u, [place for place, _ in visited])
     steps: dict[str, list[list[StoredWrites]]] = {name: [] for name in channels}
     for place, names in visited:
