@@ -56,6 +56,12 @@ class SharedStore:
         self.home = home  # made on first use: a program that only forks gets no thread
         self.is_open = self.is_given = universe._life.loop is not None
 
+    @property
+    def is_near(self) -> bool:
+        """True if functions with the mark begin on the thread of their caller."""
+        universe = self.universe
+        return self.is_open and getattr(universe.backend, "any_thread", False) and not universe._undeclared
+
     def reach(self) -> LoopHome:
         """Return the home on the loop that answers calls."""
         if self.home is None:
@@ -119,8 +125,7 @@ class SharedStore:
         if not self.is_open:
             return WAITS
         if getattr(function, "may_begin_anywhere", False):
-            here = getattr(universe.backend, "any_thread", False) and not universe._undeclared
-            return home.begin_here(patient, function, (universe, *args), kwargs) if here else WAITS
+            return home.begin_here(patient, function, (universe, *args), kwargs) if self.is_near else WAITS
         if function in POINT_READS and home.reads_now and kwargs.get("as_of") is None:
             return home.read_here(function, (universe, *args), kwargs)
         return WAITS
@@ -182,6 +187,11 @@ class Anywhere:
         """Register schemas, also for the child processes that use this handle."""
         self._reach().universe.register(*schemas)
         self._schemas += schemas
+
+    @property
+    def is_near(self) -> bool:
+        """True if functions with the mark `begin_anywhere` now begin on the thread of their caller."""
+        return self._reach().is_near
 
     # -- blocking ---------------------------------------------------------------------------
 

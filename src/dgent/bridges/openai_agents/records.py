@@ -91,6 +91,11 @@ def encode(items: Sequence[Any]) -> list[Entry]:
     return [Entry(item, json.dumps(item).encode()) for item in items]
 
 
+def decode(datums: Sequence[Datum]) -> list[Any]:
+    """Return the items of records; as one list, which takes half the time of one after another."""
+    return json.loads(b"[%b]" % b",".join([each.content for each in datums]))  # type: ignore[no-any-return]
+
+
 def show(text: str) -> str:
     """Return a text that can be stored: halves of characters become question marks."""
     return text.encode("utf-8", "replace").decode()
@@ -115,17 +120,17 @@ async def read_talk(universe: Universe, session: str) -> tuple[Talk, int]:
 
 
 @begin_anywhere
-async def try_change(universe: Universe, session: str, note: str, work: Work[R]) -> tuple[bool, R | None]:
-    """Do what a function says like `change_talk`, once; False if others were faster."""
+async def try_change(universe: Universe, session: str, note: str, work: Work[R]) -> tuple[R] | None:
+    """Do what a function says like `change_talk`, once, and return its result; None if others were faster."""
     talk, rev = await read_talk(universe, session)
     ops, result = await work(universe, talk)
     if ops is None:
-        return True, result
+        return (result,)
     try:
         await _commit(universe, session, note, talk, rev, ops)
     except VersionConflict:
-        return False, None
-    return True, result
+        return None
+    return (result,)
 
 
 async def _commit(
