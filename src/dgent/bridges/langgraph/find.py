@@ -202,8 +202,13 @@ async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) 
         few = page.items
 
 
+<<<<<<< HEAD
 def _update(datum: Datum) -> int:
     return datum.seq or 0
+=======
+def _update(datum: Datum) -> tuple[Any, int]:
+    return items.updated_of(datum), datum.seq or 0
+>>>>>>> main
 
 
 def passes(datum: Datum, op: SearchOp) -> bool:

@@ -127,17 +127,10 @@ async def try_change(universe: Universe, session: str, note: str, work: Work[R])
     if ops is None:
         return (result,)
     try:
-        await _commit(universe, session, note, talk, rev, ops)
+        await universe.commit([Put(make_session(universe, talk), rev), *ops], note=note)
     except VersionConflict:
         return None
     return (result,)
-
-
-async def _commit(
-    universe: Universe, session: str, note: str, talk: Talk, rev: int, ops: Sequence[Op]
-) -> None:
-    made = _make(universe, SESSION, session_record_id(session), msgspec.to_builtins(talk))
-    await universe.commit([Put(made, rev), *ops], note=note)
 
 
 async def change_talk(universe: Universe, session: str, note: str, work: Work[R]) -> R:
@@ -152,7 +145,7 @@ async def change_talk(universe: Universe, session: str, note: str, work: Work[R]
             if ops is None:
                 return result
             try:
-                await _commit(universe, session, note, talk, rev, ops)
+                await universe.commit([Put(make_session(universe, talk), rev), *ops], note=note)
             except VersionConflict:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -160,6 +153,11 @@ async def change_talk(universe: Universe, session: str, note: str, work: Work[R]
             else:
                 return result
     raise AssertionError("unreachable")
+
+
+def make_session(universe: Universe, talk: Talk) -> Datum:
+    """Return the record of a session."""
+    return _make(universe, SESSION, session_record_id(talk.session), msgspec.to_builtins(talk))
 
 
 async def read_chain(universe: Universe, branch: Branch, limit: int | None = None) -> list[Datum]:
