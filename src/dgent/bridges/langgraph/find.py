@@ -23,7 +23,7 @@ from dgent.universe.universe import Universe
 Mode: TypeAlias = Literal["auto", "meaning", "text", "hybrid"]
 
 PAGE = 64
-FEW = 90  # so many records are read on the thread of the caller
+FEW = 256
 ATTEMPTS = 20
 BATCH = 500  # items that one commit of a sweep deletes
 MAX_WORDS = 1_000
@@ -202,13 +202,8 @@ async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) 
         few = page.items
 
 
-<<<<<<< HEAD
-def _update(datum: Datum) -> int:
-    return datum.seq or 0
-=======
 def _update(datum: Datum) -> tuple[Any, int]:
     return items.updated_of(datum), datum.seq or 0
->>>>>>> main
 
 
 def passes(datum: Datum, op: SearchOp) -> bool:

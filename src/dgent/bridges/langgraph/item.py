@@ -14,11 +14,7 @@ import msgspec
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import Item, SearchItem
 
-<<<<<<< HEAD
 from dgent import clock, codec, ids
-=======
-from dgent import clock, codec
->>>>>>> main
 from dgent.bridges.key import record_id
 from dgent.bridges.langgraph.record import part_of, printable
 from dgent.model.datum import Datum
