@@ -161,7 +161,8 @@ def describe(checkpoint: Datum) -> str:
     data = checkpoint.data
     metadata = data["metadata"]
     where = f"{data['thread']} ({data['namespace']})" if data["namespace"] else data["thread"]
-    return f"thread {where}: step {metadata.get('step', '?')}, {metadata.get('source', 'unknown')}"[:MAX_NOTE]
+    text = f"thread {where}: step {metadata.get('step', '?')}, {metadata.get('source', 'unknown')}"
+    return "".join(each if each.isprintable() else "?" for each in text[:MAX_NOTE])
 
 
 def make_writes(checkpoint: str, thread: str, namespace: str, stored: StoredWrites) -> Datum:
