@@ -109,3 +109,9 @@ def test_promises_name_their_tests() -> None:
     promises = (pages.DOCS / "promises.md").read_text(encoding="utf-8")
     rows = [line for line in promises.splitlines() if line.startswith("| ") and "`tests/" in line]
     assert len(rows) >= 10
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
+def test_tests_that_pages_name_are_there(page: Path) -> None:
+    for path, test in re.findall(r"`(tests/[\w/.]+)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert f"def {test}(" in (pages.ROOT / path).read_text(encoding="utf-8"), test

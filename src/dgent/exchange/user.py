@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from dgent import ids
 from dgent.cupboard import Cupboard
 from dgent.cupboard.record import LABELS
 from dgent.errors import InputError
@@ -88,12 +89,11 @@ async def forget_user(universe: Universe, user: str, *, dry_run: bool = False) -
     return UserErasure(user, done.records, done.versions, counts, done.erased, remains=done.remains)
 
 
-async def _delete_crumbs(universe: Universe, ids: list[str]) -> None:
+async def _delete_crumbs(universe: Universe, crumbs: list[str]) -> None:
     """Delete crumbs by their room, which tells those that wait for them."""
-    live = [each.id for each in await universe.get_many(ids, raw=True) if each is not None]
-    crumbs = Cupboard(universe).table("crumbs")
+    live = [each.id for each in await universe.get_many(crumbs, raw=True) if each is not None]
     for id in live:
-        await crumbs.delete(id)
+        await Cupboard(universe).crumbs.delete(id)
 
 
 def _choose(traces: Mapping[str, Trace]) -> list[str]:
@@ -176,6 +176,11 @@ def _names_thread(datum: Datum, user: str) -> bool:
     return metadata.get("user_id") == user or has_part(datum.data.get("thread"), user)
 
 
+def _names_adk(datum: Datum, user: str) -> bool:
+    # The id is the schema, the app, the user, and more; below "user:" files and state have no other field.
+    return datum.data.get("user") == user or datum.id.split("/")[2:3] == [ids.escape(user)]
+
+
 def _names_block(datum: Datum, user: str) -> bool:
     return datum.data.get("owner") == user or has_part(datum.data.get("label"), user)
 
@@ -195,6 +200,7 @@ def _ends(*names: str) -> Callable[[Datum], list[str]]:
     return lambda datum: [f"crumb={datum.data.get(name)}" for name in names]
 
 
+ADK = ("session", "state", "event", "memory", "artifact")
 BLOCK_PARTS = (
     *("version", "page", "snapshot", "erasure", "redaction", "checkpoint", "share", "seen", "audit", "text"),
 )
@@ -223,6 +229,7 @@ RULES: dict[str, Rule] = {
         lambda datum: [f"conversation={datum.data.get('forked_from')}"],
     ),
     "pydantic_ai.entry": Rule(follows=lambda datum: _field(datum, "conversation")),
+    **dict.fromkeys((f"adk.{name}" for name in ADK), Rule(_names_adk)),
     "block.block": Rule(_names_block, lambda datum: [f"block={datum.id}"]),
     **dict.fromkeys((f"block.{name}" for name in BLOCK_PARTS), _BLOCK),
     "block.entry": Rule(lambda datum, user: datum.data.get("agent") == user),

@@ -32,15 +32,28 @@ class Entry:
         return self.text
 
 
-async def put(universe: Universe, agent: str, text: object, tags: Iterable[str]) -> Entry:
+async def put(
+    universe: Universe,
+    agent: str,
+    text: object,
+    tags: Iterable[str],
+    id: str | None = None,
+    created_at: datetime | None = None,
+) -> Entry:
     """Store an entry."""
+    named = ids.check_tags(tags)
+    record = EntryRecord(agent, check_text(text), tuple(sorted(named)))
+    stored = await universe.remember(record, id=id, tags=named, author=agent, created_at=created_at)
+    return build_entry(stored)
+
+
+def check_text(text: object) -> str:
+    """Return the text of an entry; raises InputError for one that is blank or too long."""
     if not isinstance(text, str) or not text.strip():
         raise InputError("an entry must be a text that is not blank", field="text")
     if len(text) > MAX_TEXT:
         raise InputError(f"an entry has at most {MAX_TEXT} characters, not {len(text)}", field="text")
-    named = ids.check_tags(tags)
-    record = EntryRecord(agent, text, tuple(sorted(named)))
-    return build_entry(await universe.remember(record, tags=named, author=agent))
+    return text
 
 
 async def get(universe: Universe, agent: str, id: str) -> Entry:

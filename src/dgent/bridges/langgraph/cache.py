@@ -11,8 +11,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from dgent.bridges.key import record_id
 from dgent.bridges.langgraph.item import place_of
-from dgent.bridges.langgraph.placed import Place, Placed
 from dgent.bridges.langgraph.record import printable
+from dgent.bridges.placed import Place, Placed
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema

@@ -224,7 +224,7 @@ async def iterate(u: Universe, op: SearchOp, bare: bool = False) -> AsyncIterato
 
 
 def _update(datum: Datum) -> tuple[Any, int]:
-    return datum.updated_at, datum.seq or 0
+    return items.updated_of(datum), datum.seq or 0
 
 
 def passes(datum: Datum, op: SearchOp) -> bool:

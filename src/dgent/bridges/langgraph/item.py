@@ -15,7 +15,7 @@ import msgspec
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import Item, SearchItem
 
-from dgent import codec
+from dgent import clock, codec
 from dgent.bridges.key import record_id
 from dgent.bridges.langgraph.record import part_of, printable
 from dgent.model.datum import Datum
@@ -119,9 +119,15 @@ def read_item(datum: Datum, score: float | None = None, search: bool = False) ->
         "key": key,
         "value": value,
         "created_at": datum.created_at,
-        "updated_at": datum.updated_at,
+        "updated_at": updated_of(datum),
     }
     return SearchItem(**fields, score=score) if search else VersionedItem(**fields, rev=datum.rev or 0)
+
+
+def updated_of(datum: Datum) -> datetime | None:
+    """Return the time of an item's last change: one that was imported has that of its source."""
+    updated = datum.data.get("updated_us")
+    return datum.updated_at if updated is None else clock.from_us(updated)
 
 
 def value_of(datum: Datum) -> Any:

@@ -23,10 +23,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from dgent.bridges.langgraph import record, thread
-from dgent.bridges.langgraph.content import Contents, join_value, split_value
-from dgent.bridges.langgraph.placed import Place, Placed
+from dgent.bridges.langgraph.checkpoint import NewCheckpoint, whole
+from dgent.bridges.langgraph.content import Contents, join_value
 from dgent.bridges.langgraph.record import StoredCheckpoint, StoredValue, StoredWrite, StoredWrites
 from dgent.bridges.langgraph.thread import Found
+from dgent.bridges.placed import Place, Placed
 from dgent.errors import InputError
 from dgent.model.datum import Datum
 
@@ -73,9 +74,9 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint below the one that the configuration names."""
-        new = _NewCheckpoint(self.serde, config, checkpoint, metadata, new_versions)
+        new = self._new(config, checkpoint, metadata, new_versions)
         self.place.run(thread.put_checkpoint, new.make, new.parent, new.contents)
-        return new.config
+        return new.config  # type: ignore[no-any-return]
 
     async def aput(
         self,
@@ -85,9 +86,21 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint below the one that the configuration names."""
-        new = _NewCheckpoint(self.serde, config, checkpoint, metadata, new_versions)
+        new = self._new(config, checkpoint, metadata, new_versions)
         await self.place.arun(thread.put_checkpoint, new.make, new.parent, new.contents)
-        return new.config
+        return new.config  # type: ignore[no-any-return]
+
+    def _new(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> NewCheckpoint:
+        kept: dict[str, Any] = dict(get_serializable_checkpoint_metadata(config, metadata))
+        preview = _preview(checkpoint, new_versions) if isinstance(self.serde, JsonPlusSerializer) else ""
+        above, dump = get_checkpoint_id(config), self.serde.dumps_typed
+        return NewCheckpoint(dump, _name_of(config), above, dict(checkpoint), kept, new_versions, preview)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -110,7 +123,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         made: dict[int, StoredWrite] = {}
         for at, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, at)
-            made[index] = StoredWrite(index, channel, *_whole(self.serde.dumps_typed(value)))
+            made[index] = StoredWrite(index, channel, *whole(self.serde.dumps_typed(value)))
         checkpoint = record.line_prefix(name, namespace) + config["configurable"]["checkpoint_id"]
         return checkpoint, name, namespace, StoredWrites(task, path, list(made.values()))
 
@@ -277,89 +290,16 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         return [(task, write.channel, load((write.type, write.data))) for _, task, write in loaded]
 
 
-class _NewCheckpoint:
-    """A checkpoint on its way into the store: serialized by the caller, whose code that may be."""
-
-    def __init__(
-        self,
-        serde: SerializerProtocol,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> None:
-        self.name = _name_of(config)
-        self._above = get_checkpoint_id(config)
-        self._checkpoint, self._new, self._serde = checkpoint, new_versions, serde
-        self._metadata = get_serializable_checkpoint_metadata(config, metadata)
-        self._typed_metadata = _whole(serde.dumps_typed(self._metadata))
-        rest = {key: checkpoint[key] for key in checkpoint if not key.startswith("channel_v")}  # type: ignore[literal-required]
-        self._rest = _whole(serde.dumps_typed(rest))
-        self.contents: Contents = {}
-        # A channel that did not change is that of the parent, where that has it; to be known only later.
-        self._values = {
-            name: self._split(name) for name in checkpoint["channel_versions"] if name in new_versions
-        }
-
-    @property
-    def config(self) -> RunnableConfig:
-        """The configuration that names the new checkpoint."""
-        return record.config_of(*self.name, self._checkpoint["id"])  # type: ignore[return-value]
-
-    @property
-    def parent(self) -> str | None:
-        """The id of the parent's record."""
-        return record.line_prefix(*self.name) + self._above if self._above else None
-
-    def make(self, above: Mapping[str, StoredValue]) -> tuple[Datum, StoredCheckpoint]:
-        """Return the record of the checkpoint, given the values of its parent."""
-        values = {}
-        for name, version in self._checkpoint["channel_versions"].items():
-            before = above.get(name)
-            if name not in self._new and before is not None and before.version == version:
-                values[name] = before
-                continue
-            if name not in self._values:
-                self._values[name] = self._split(name)
-            values[name] = StoredValue(version, *_fields(self._values[name]))
-        thread_name, namespace = map(record.bytes_of, self.name)
-        stored = StoredCheckpoint(
-            (thread_name, namespace),
-            self._checkpoint["id"],
-            self._above or None,
-            self._rest,
-            self._typed_metadata,
-            values,
-        )
-        id = record.line_prefix(*self.name) + stored.id
-        return record.make_checkpoint(id, stored, self._metadata, self._preview()), stored
-
-    def _split(self, name: str) -> StoredValue:
-        values = self._checkpoint["channel_values"]
-        if name not in values:
-            return StoredValue(None)
-        return split_value(values[name], self._serde.dumps_typed, self.contents)
-
-    def _preview(self) -> str:
-        """Return the beginning of the newest message, for people; none where values are encrypted."""
-        if not isinstance(self._serde, JsonPlusSerializer):
-            return ""
-        for name in self._new:
-            value = self._checkpoint["channel_values"].get(name)
-            if isinstance(value, list) and value:
-                last = value[-1]
-                text = last.get("content") if isinstance(last, dict) else getattr(last, "content", None)
-                if isinstance(text, str) and text:
-                    return text[:MAX_PREVIEW]
-        return ""
-
-
-def _fields(value: StoredValue) -> tuple[str, str, bytes]:
-    return value.kind, value.type, value.data
-
-
-def _whole(typed: tuple[str, Any]) -> tuple[str, bytes]:
-    return typed[0], bytes(typed[1])
+def _preview(checkpoint: Checkpoint, new_versions: ChannelVersions) -> str:
+    """Return the beginning of the newest message, for people."""
+    for name in new_versions:
+        value = checkpoint["channel_values"].get(name)
+        if isinstance(value, list) and value:
+            last = value[-1]
+            text = last.get("content") if isinstance(last, dict) else getattr(last, "content", None)
+            if isinstance(text, str) and text:
+                return text[:MAX_PREVIEW]
+    return ""
 
 
 def _name_of(config: RunnableConfig) -> tuple[str, str]:

@@ -41,7 +41,7 @@ from dgent.bridges.langgraph.item import (
     vector_bytes,
     vector_schema,
 )
-from dgent.bridges.langgraph.placed import Place, Placed
+from dgent.bridges.placed import Place, Placed
 from dgent.errors import InputError
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Expect

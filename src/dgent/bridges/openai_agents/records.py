@@ -123,10 +123,8 @@ async def change_talk(universe: Universe, session: str, note: str, work: Work[R]
             ops, result = await work(universe, talk)
             if ops is None:
                 return result
-            data = msgspec.to_builtins(talk)
-            made = _make(universe, SESSION, session_record_id(session), data)
             try:
-                await universe.commit([Put(made, rev), *ops], note=note)
+                await universe.commit([Put(make_session(universe, talk), rev), *ops], note=note)
             except VersionConflict:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -134,6 +132,11 @@ async def change_talk(universe: Universe, session: str, note: str, work: Work[R]
             else:
                 return result
     raise AssertionError("unreachable")
+
+
+def make_session(universe: Universe, talk: Talk) -> Datum:
+    """Return the record of a session."""
+    return _make(universe, SESSION, session_record_id(talk.session), msgspec.to_builtins(talk))
 
 
 async def read_chain(universe: Universe, branch: Branch, limit: int | None = None) -> list[Datum]:

@@ -60,6 +60,9 @@ class Tree(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command; raises UsageError that names the nearest for a mistyped one."""
         name = args[0]
+        if self.noun is None and name == "import" and f"{args[1:2] and args[1]}.import" in MODULES:
+            # `dgent import beads FILE` is `dgent beads import FILE`; a file with such a name is ./beads.
+            return name, _build(f"{args[1]}.import", "import"), args[2:]
         found = self.get_command(ctx, name)
         if found is None:
             from dgent.verbs.near import find_command

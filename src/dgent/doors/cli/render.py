@@ -202,6 +202,7 @@ _DRAWINGS: dict[str, str] = {
     "Items[Instance]": "membrane.draw_instances",
     "Growth": "membrane.draw_growth",
     "LegacyResult": "membrane.draw_legacy",
+    "Migration": "migration.draw_migration",
     "Items[CatalogAgent]": "membrane.draw_agents",
     "MessagePage": "message.draw_page",
     "Message": "message.draw_message",

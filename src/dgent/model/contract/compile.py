@@ -610,5 +610,7 @@ def _list(errors: Errors) -> str:
 
 def _copy(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _copy(item) for key, item in data.items()}
-    return [_copy(item) for item in data] if isinstance(data, list) else data
+        return {key: _copy(item) if isinstance(item, (dict, list)) else item for key, item in data.items()}
+    if isinstance(data, list):
+        return [_copy(item) if isinstance(item, (dict, list)) else item for item in data]
+    return data

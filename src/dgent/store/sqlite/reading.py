@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import apsw
+import msgspec
 
 from dgent.errors import Corrupt
 from dgent.ids import pack_id, pack_ids, packed_range, unpack_id
@@ -482,18 +483,21 @@ class SQLiteReading(VectorReads):
         if waiting is not None and any(scan.narrowing()) and not has_one_key(scan):
             return [record_key for _, _, record_key in islice(self._merge(scan, waiting, False), limit)]
         between, place = bounds(scan)
-        whole = waiting is None or not (waiting.removed or waiting.touched)
-        columns = "e.dk" if whole else "e.key, e.t, e.dk"
-        sql = f"SELECT {columns} FROM {scan_sql(between, *self._narrowing(scan))} LIMIT ?"
-        less = 0 if waiting is None else len(waiting.removed) + len(waiting.touched)
-        own = self._all(sql, scan.index_number, *place, *self._values(scan), limit + less)
-        if waiting is None:
-            return [record_key for (record_key,) in own]
-        if not whole:
+        matching = scan_sql(between, *self._narrowing(scan))
+        values = (scan.index_number, *place, *self._values(scan))
+        if waiting is None or not (waiting.removed or waiting.touched):
+            # One text of all keys: a row for each takes three times as long.
+            sql = f"SELECT group_concat(dk) FROM (SELECT e.dk FROM {matching} LIMIT ?)"
+            ((text,),) = self._all(sql, *values, limit)
+            own: list[int] = msgspec.json.decode(f"[{text or ''}]")
+        else:
             gone, touched = waiting.removed, waiting.touched
-            own = [each[2:] for each in own if each not in gone and each[1:] not in touched]
-        added = [record_key for _, _, record_key in waiting.added]
-        return ([record_key for (record_key,) in own] + added)[:limit]
+            sql = f"SELECT e.key, e.t, e.dk FROM {matching} LIMIT ?"
+            rows = self._all(sql, *values, limit + len(gone) + len(touched))
+            own = [each[2] for each in rows if each not in gone and each[1:] not in touched]
+        if waiting is not None:
+            own += [record_key for _, _, record_key in waiting.added]
+        return own[:limit]
 
     def skip(self, scan: IndexScan, descending: bool, count: int) -> IndexScan | None:
         waiting = self._waiting(scan)

@@ -1,0 +1,1 @@
+"""Verbs that import the stores of other frameworks."""
