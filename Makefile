@@ -13,10 +13,10 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check
-.PHONY: check demo test soak lint types layers docs conformance fuzz bench bare clean
+.PHONY: check demo test soak lint types layers docs conformance fuzz adk bench bare clean
 .SILENT:
 
-check: lint types layers test docs bare  ## all of it
+check: lint types layers test docs adk bare  ## all of it
 
 # The stamps live inside the venv, so they can never outlive it.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -26,6 +26,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[bench]' -c constraints.txt
+	touch $@
+
+# ADK caps what others need newer, so it has a venv of its own: its pins, and those of the others that it leaves alone.
+ADK := $(VENV)/adk
+$(ADK)/.installed: pyproject.toml constraints.txt constraints-adk.txt
+	test -x $(ADK)/bin/python || { echo "setting up $(ADK)"; $(PYTHON) -m venv $(ADK); }
+	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-adk.txt constraints.txt > $(ADK)/constraints.txt
+	$(ADK)/bin/python -m pip install $(PIP_FLAGS) -e '.[test-adk]' -c $(ADK)/constraints.txt
 	touch $@
 
 demo: $(VENV)/.installed  ## run the example
@@ -65,6 +73,9 @@ conformance: $(VENV)/.installed  ## the public suite of MCP and the schema of AC
 
 fuzz: $(VENV)/.installed  ## schemathesis on the server; brings it with pip
 	$(BIN)/python -m tests.http.fuzz $(ARGS)
+
+adk: $(ADK)/.installed  ## the tests of Google's ADK, in a venv of their own
+	$(ADK)/bin/python -m pytest -q tests/bridges/adk $(ARGS)
 
 bench: $(VENV)/.installed-bench  ## measure against the alternatives
 	$(BIN)/python -m bench $(ARGS)

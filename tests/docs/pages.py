@@ -25,6 +25,8 @@ README = ROOT / "README.md"
 CHANGELOG = ROOT / "CHANGELOG.md"
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# Run by `make adk`: ADK cannot be installed beside all that the others need.
+APART = {DOCS / "guides/google-adk.md", ROOT / "examples/google_adk.py"}
 PAGES = [README, CHANGELOG, *sorted(DOCS.rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(.*)$")

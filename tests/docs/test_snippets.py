@@ -21,7 +21,11 @@ from tests.docs.interpreter import OTHERS, find_python, make_environment
 from tests.postgres.lease import url_for
 from tests.remote.host import find_host
 
-WITH_CODE = [page for page in pages.PAGES if any(b.info == "python" for b in pages.blocks(page))]
+WITH_CODE = [
+    page
+    for page in pages.PAGES
+    if page not in pages.APART and any(b.info == "python" for b in pages.blocks(page))
+]
 KNOWN_FENCES = {"python", "python fragment", "text", "sh", "sql"}
 FRAGMENTS = 4  # how many blocks of all pages together may be there without being run
 

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOR_DEVELOPERS = {"test", "bench"}
+FOR_DEVELOPERS = {"test", "test-adk", "bench"}
 
 
 def run(*words: str | Path, cwd: Path) -> str:

@@ -7,7 +7,6 @@ writes nothing. Writes come before their checkpoints: a thread that is half impo
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +111,7 @@ class LanggraphImport:
     """One import into a universe."""
 
     def __init__(self, universe: Universe, distance: str, dry_run: bool) -> None:
-        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT, items.ITEM, items.EXPIRY)
+        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT, items.ITEM)
         self._universe, self._distance, self.dry_run = universe, distance, dry_run
         self.tally = MigrationTally()
 
@@ -318,13 +317,13 @@ class LanggraphImport:
         new: dict[str, tuple[ForeignRow, list[Datum]]] = {}
         for row in rows:
             try:
-                datum, expiry = _read_item(row)
+                datum = _read_item(row)
                 vectors = [] if database is None else self._read_vectors(row, datum, database)
                 if vectors:
                     datum = datum.replace(
                         data={**datum.data, "vectors": [each.data["path"] for each in vectors]}
                     )
-                parts = [datum, *([] if expiry is None else [expiry]), *vectors]
+                parts = [datum, *vectors]
                 for each in parts:
                     each.check()
             except InputError as error:
@@ -385,6 +384,7 @@ class LanggraphImport:
                     content=data,
                     schema=schema.name,
                     schema_version=schema.version,
+                    expires_at=item.expires_at,
                 )
             )
         return found
@@ -403,8 +403,8 @@ def _read_write(row: ForeignRow) -> tuple[list[str], StoredWrite]:
     return texts, StoredWrite(index, channel, str(kind), data or b"")
 
 
-def _read_item(row: ForeignRow) -> tuple[Datum, Datum | None]:
-    """Return the record of an item and that of its expiry."""
+def _read_item(row: ForeignRow) -> Datum:
+    """Return the record of an item."""
     values = row.values
     prefix, key = _texts(values, ("prefix", "key"))
     namespace = tuple(prefix.split("."))
@@ -419,24 +419,25 @@ def _read_item(row: ForeignRow) -> tuple[Datum, Datum | None]:
     expires = parse_moment(ends)
     if ends is not None and expires is None:
         raise InputError("its expires_at is not a time")
-    now = time.time()
-    at = None if expires is None else expires.timestamp()
-    if at is not None and at <= now:
+    left = None if expires is None else (expires - clock.now()).total_seconds()
+    if left is not None and left <= 0:
         raise InputError(f"it expired at {ends}")
     minutes = float(ttl) if type(ttl) in (int, float) else None
-    if minutes is None and at is not None:
-        minutes = (at - now) / 60
+    if minutes is None and left is not None:
+        minutes = left / 60
     datum = items.make_item(namespace, key, value, minutes, (), None)
     data = dict(datum.data)
     if updated is not None:
         data["updated_us"] = clock.to_us(updated)
-    datum = Datum(
-        datum.id, created, data, datum.content, schema=datum.schema, schema_version=datum.schema_version
+    return Datum(
+        datum.id,
+        created,
+        data,
+        datum.content,
+        schema=datum.schema,
+        schema_version=datum.schema_version,
+        expires_at=expires or datum.expires_at,
     )
-    if minutes is None:
-        return datum, None
-    expiry = items.make_expiry(datum.id, minutes)
-    return datum, expiry if at is None else expiry.replace(data={**expiry.data, "at": at})
 
 
 def _is_same_item(found: Datum, made: Datum) -> bool:

@@ -30,7 +30,6 @@ from langgraph.store.base import validate_op_namespace as check_op
 from dgent.bridges.langgraph import find
 from dgent.bridges.langgraph.find import Mode, Plan
 from dgent.bridges.langgraph.item import (
-    EXPIRY,
     ITEM,
     METRICS,
     ItemChange,
@@ -41,7 +40,7 @@ from dgent.bridges.langgraph.item import (
     vector_bytes,
     vector_schema,
 )
-from dgent.bridges.langgraph.placed import Place, Placed
+from dgent.bridges.placed import Place, Placed
 from dgent.errors import InputError
 from dgent.model.schema import Schema
 from dgent.store.backend import AsOf, Expect
@@ -75,7 +74,7 @@ class DgentStore(Placed, BaseStore):
             self._schema = vector_schema(index["dims"], distance)
             self._fields = [_field(path) for path in index.get("fields") or ["$"]]
             self.embeddings = ensure_embeddings(index.get("embed"))
-        self._settle(place, ITEM, EXPIRY, *([] if self._schema is None else [self._schema]))
+        self._settle(place, ITEM, *([] if self._schema is None else [self._schema]))
 
     # -- ops ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The place of a saver, a store or a cache, and its end."""
+"""The place of a service of a framework, and its end."""
 
 from __future__ import annotations
 
