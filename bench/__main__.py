@@ -13,6 +13,7 @@ from bench import table
 from bench.acp import acp
 from bench.blob import blob
 from bench.blocks import blocks
+from bench.bridges import bridges
 from bench.calls import count_calls
 from bench.cupboard import cupboard
 from bench.flow import flow
@@ -61,6 +62,7 @@ WORK: dict[str, Callable[[Plan, Stores], Awaitable[list[Any]]]] = {
     "flow": flow,
     "runtime": runtime,
     "langgraph": saver,
+    "bridges": bridges,
     "blob": blob,
     "relational": relational,
     "tables": tables,

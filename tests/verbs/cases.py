@@ -17,6 +17,7 @@ from dgent.universe.telemetry import telemetry_of
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
+from tests.verbs.foreign_cases import FOREIGN_CASES
 from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
 from tests.verbs.message_cases import MESSAGE_CASES, fill_messages
 from tests.verbs.runtime_cases import RUNTIME_CASES, fill_consents
@@ -270,6 +271,7 @@ CASES: dict[str, list[Case]] = {
     **CUPBOARD_CASES,
     **BLOCK_CASES,
     **MEMBRANE_CASES,
+    **FOREIGN_CASES,
     **MESSAGE_CASES,
     **RUNTIME_CASES,
     **TABLE_CASES,

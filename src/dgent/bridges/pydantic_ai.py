@@ -25,7 +25,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import LIVE, Check, Op, Put
-from dgent.sync.handle import Anywhere, anywhere
+from dgent.sync.handle import Anywhere, anywhere, begin_anywhere
 from dgent.universe.transaction import Transaction
 from dgent.universe.universe import Universe
 
@@ -48,10 +48,12 @@ class DgentConversationStore(ConversationStore):
 
     def __init__(self, place: str | Universe | Anywhere) -> None:
         self._place = anywhere(place)
+        self._place.register(CONVERSATION, ENTRY)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation; None if there is none."""
 
+        @begin_anywhere
         async def read(universe: Universe) -> Datum | None:
             return await _get(universe, conversation_id)
 
@@ -65,8 +67,8 @@ class DgentConversationStore(ConversationStore):
         if limit == 0:
             return []
 
+        @begin_anywhere
         async def read(universe: Universe) -> list[Datum]:
-            _declare(universe)
             where = None if scope is None else {"scope": scope}
             query = Query(schema=CONVERSATION.name, where=where, order_by="saved_at", limit=limit)
             found: list[Datum] = await universe.query(query, raw=True)
@@ -83,6 +85,7 @@ class DgentConversationStore(ConversationStore):
     ) -> None:
         """Store a record and its new messages in one commit."""
 
+        @begin_anywhere
         async def write(universe: Universe) -> None:
             stored = await _get(universe, record.conversation_id)
             if (None if stored is None else stored.data["revision"]) != expected_revision:
@@ -116,7 +119,6 @@ class DgentConversationStore(ConversationStore):
                 await tx.delete(id)
 
         async def delete(universe: Universe) -> None:
-            _declare(universe)
             await universe.transact(work, note="delete a conversation")
 
         await self._place.arun(delete)
@@ -131,8 +133,8 @@ class DgentConversationStore(ConversationStore):
         if head_id is None or limit == 0:
             return []
 
+        @begin_anywhere
         async def read(universe: Universe) -> list[Datum]:
-            _declare(universe)
             return await universe.backend.ancestors(_entry_id(head_id), limit or _ALL)
 
         chain = [each for each in await self._place.arun(read) if each.schema == ENTRY.name]
@@ -148,12 +150,7 @@ class DgentConversationStore(ConversationStore):
 _ALL = 1_000_000  # messages of a history
 
 
-def _declare(universe: Universe) -> None:
-    universe.register(CONVERSATION, ENTRY)
-
-
 async def _get(universe: Universe, conversation_id: str) -> Datum | None:
-    _declare(universe)
     found: Datum | None = await universe.get(_conversation_id(conversation_id), raw=True)
     return found
 

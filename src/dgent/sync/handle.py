@@ -6,16 +6,18 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dgent.config.url import resolve_url
-from dgent.errors import Closed, InputError, StorageError
+from dgent.errors import Closed, DgentError, InputError, StorageError
 from dgent.model.schema import Schema
-from dgent.sync.call import AwaitedCall, BlockingCall
-from dgent.sync.home import WAITS, LoopHome
+from dgent.sync import wording
+from dgent.sync.call import GRACE_S, AwaitedCall, BlockingCall
+from dgent.sync.home import WAITS, Begun, LoopHome
 from dgent.sync.runner import GivenLoop, runner
 from dgent.sync.stream import Pump, Stream
 from dgent.sync.twin import Twin
@@ -27,9 +29,21 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 POINT_READS: tuple[Any, ...] = (Universe.get, Universe.exists)
 """Calls that an engine with `get_now` answers on the caller's own thread."""
+
+
+def begin_anywhere(function: F) -> F:
+    """Mark an async function that handles may begin on the thread of their caller.
+
+    It gets records, queries and commits, and awaits nothing else: no locks, tasks or pauses. Where the engine
+    allows it, short work is then done there, without two changes of threads; what has to wait goes on on the
+    loop of the store, from where it is.
+    """
+    function.may_begin_anywhere = True  # type: ignore[attr-defined]
+    return function
 
 
 class SharedStore:
@@ -41,6 +55,12 @@ class SharedStore:
         self.handles = 0
         self.home = home  # made on first use: a program that only forks gets no thread
         self.is_open = self.is_given = universe._life.loop is not None
+
+    @property
+    def is_near(self) -> bool:
+        """True if functions with the mark begin on the thread of their caller."""
+        universe = self.universe
+        return self.is_open and getattr(universe.backend, "any_thread", False) and not universe._undeclared
 
     def reach(self) -> LoopHome:
         """Return the home on the loop that answers calls."""
@@ -66,6 +86,29 @@ class SharedStore:
                     await settle()
             raise
 
+    def wait(self, answer: Future[Any]) -> None:
+        """Block until a thread has answered; when interrupted, until the commit is over."""
+        try:
+            wait([answer])
+        except BaseException:
+            answer.cancel()
+            wait([self._settle()], GRACE_S)
+            raise
+
+    async def await_(self, answer: Future[Any]) -> None:
+        """Wait until a thread has answered; a cancelled caller, until the commit is over."""
+        try:
+            await _until_done(answer)
+        except asyncio.CancelledError:
+            answer.cancel()
+            with suppress(StorageError):
+                await asyncio.shield(_until_done(self._settle()))
+            raise
+
+    def _settle(self) -> Future[None]:
+        settled: Future[None] = self.universe.backend.settle_here()  # type: ignore[attr-defined]
+        return settled
+
     async def iterate(
         self, function: Callable[..., AsyncIterator[R]], args: Any, kwargs: Any
     ) -> AsyncIterator[R]:
@@ -76,10 +119,15 @@ class SharedStore:
 
         return await self.call(start, (), {})
 
-    def read_now(self, home: LoopHome, function: Any, args: Any, kwargs: Any) -> Any:
-        """Do a point read on this thread; WAITS when that is not possible."""
-        if function in POINT_READS and self.is_open and home.reads_now and kwargs.get("as_of") is None:
-            return home.read_here(function, (self.universe, *args), kwargs)
+    def try_here(self, home: LoopHome, patient: bool, function: Any, args: Any, kwargs: Any) -> Any:
+        """Do a call on this thread, or begin it there; WAITS when that is not possible."""
+        universe = self.universe
+        if not self.is_open:
+            return WAITS
+        if getattr(function, "may_begin_anywhere", False):
+            return home.begin_here(patient, function, (universe, *args), kwargs) if self.is_near else WAITS
+        if function in POINT_READS and home.reads_now and kwargs.get("as_of") is None:
+            return home.read_here(function, (universe, *args), kwargs)
         return WAITS
 
 
@@ -140,6 +188,11 @@ class Anywhere:
         self._reach().universe.register(*schemas)
         self._schemas += schemas
 
+    @property
+    def is_near(self) -> bool:
+        """True if functions with the mark `begin_anywhere` now begin on the thread of their caller."""
+        return self._reach().is_near
+
     # -- blocking ---------------------------------------------------------------------------
 
     def run(
@@ -149,9 +202,18 @@ class Anywhere:
         store = self._reach()
         home = store.reach()
         home.runner.check()
-        found = store.read_now(home, function, args, kwargs)
+        try:
+            found = store.try_here(home, True, function, args, kwargs)
+            while isinstance(found, Begun) and isinstance(found.waits_for, Future):
+                store.wait(found.waits_for)
+                found = home.drive(found.left, True)
+        except DgentError as error:
+            error.hint = wording.blocking(error.hint)
+            raise
         if found is WAITS:
             found = BlockingCall(home.runner).run(store.call, function, args, kwargs)
+        elif isinstance(found, Begun):
+            found = BlockingCall(home.runner).run(store.call, found.go_on, (), {})
         result: R = found
         return result
 
@@ -179,9 +241,16 @@ class Anywhere:
         """
         store = self._reach()
         home = store.reach()
-        found = store.read_now(home, function, args, kwargs)
+        if asyncio.get_running_loop() is home.runner.loop:  # asked by a function that runs there already
+            return await store.call(function, args, kwargs)
+        found = store.try_here(home, False, function, args, kwargs)
+        while isinstance(found, Begun) and isinstance(found.waits_for, Future):
+            await store.await_(found.waits_for)
+            found = home.drive(found.left, False)
         if found is WAITS:
             found = await _await(home, store.call, function, args, kwargs)
+        elif isinstance(found, Begun):
+            found = await _await(home, store.call, found.go_on, (), {})
         result: R = found
         return result
 
@@ -261,6 +330,22 @@ async def _await(home: LoopHome, function: Callable[..., Awaitable[R]], *args: A
     if asyncio.get_running_loop() is home.runner.loop:
         return await function(*args)  # asked by a function that runs there already
     return await AwaitedCall(home.runner, whole=whole).run(function, *args)
+
+
+async def _until_done(answer: Future[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def settle() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def wake(_answer: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle)
+
+    answer.add_done_callback(wake)
+    await done
 
 
 async def _do_nothing(_universe: Universe) -> None:

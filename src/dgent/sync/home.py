@@ -6,7 +6,8 @@ import asyncio
 import functools
 import operator
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -15,6 +16,7 @@ from dgent.sync import wording
 from dgent.sync.call import BlockingCall
 from dgent.sync.runner import Runner, runner
 from dgent.sync.stream import Pump
+from dgent.system.threads import visit
 from dgent.universe.universe import Universe
 
 WAITS = object()
@@ -22,6 +24,29 @@ WAITS = object()
 
 
 _send = operator.methodcaller("send", None)
+
+
+class Begun:
+    """A coroutine that was begun on another thread than the loop's.
+
+    `waits_for` is what it waits for: the answer of a thread, or None if it is to go on on the loop.
+    """
+
+    __slots__ = ("left", "waits_for")
+
+    def __init__(self, left: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+        self.left, self.waits_for = left, waits_for
+
+    async def go_on(self, _universe: Universe) -> Any:
+        """Return the result of the coroutine; runs on the loop."""
+        return await _go_on(self.left, self.waits_for)
+
+
+@coroutine
+def _go_on(left: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    if waits_for is not None:
+        yield waits_for
+    return (yield from left)
 
 
 class LoopHome:
@@ -62,10 +87,31 @@ class LoopHome:
                 return self._step(functools.partial(function, *args, **kwargs))
         return self._refuse()
 
-    def _step(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        before = asyncio._get_running_loop()
+    def begin_here(self, patient: bool, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Begin a coroutine on this thread; returns its result, or what is left of it as `Begun`."""
+        with self._reading.get(me := threading.get_ident()) or self._lock_of(me):
+            if self._closed:
+                self._refuse()
+            return self.drive(function(*args, **kwargs), patient)
+
+    def drive(self, left: Coroutine[Any, Any, Any], patient: bool) -> Any:
+        """Go on with a coroutine on this thread until it is done, or waits."""
+        before, away = asyncio._get_running_loop(), (visit.away, visit.patient)
         try:
             asyncio._set_running_loop(self.runner.loop)
+            visit.away, visit.patient = True, patient
+            return Begun(left, left.send(None))
+        except StopIteration as done:
+            return done.value
+        finally:
+            visit.away, visit.patient = away
+            asyncio._set_running_loop(before)
+
+    def _step(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        before, away = asyncio._get_running_loop(), visit.away
+        try:
+            asyncio._set_running_loop(self.runner.loop)
+            visit.away = before is not self.runner.loop
             # Made and started by C code: an interrupt between the two would leave a coroutine that
             # never ran, and a warning about it. What waits after all is closed when it is dropped.
             next(map(_send, map(operator.call, (make,))))
@@ -75,6 +121,7 @@ class LoopHome:
             error.hint = wording.blocking(error.hint)
             raise
         finally:
+            visit.away = away
             asyncio._set_running_loop(before)
         return WAITS
 

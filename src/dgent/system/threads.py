@@ -4,11 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from types import coroutine
+from typing import Any, TypeVar
 
 R = TypeVar("R")
+
+
+class _Visit(threading.local):
+    away = False
+    patient = False
+
+
+visit = _Visit()
+"""`away` is True while this thread does work of an event loop that runs on another thread.
+
+`patient` is True if nobody else waits for this thread, so that it may do what takes a while.
+"""
+
+
+@coroutine
+def _pass_on(waits_for: Future[Any] | None = None) -> Generator[Future[Any] | None, None, None]:
+    yield waits_for
+
+
+async def return_to_loop() -> None:
+    """Continue on the thread of the loop, where a coroutine may wait; does nothing there."""
+    if visit.away:
+        await _pass_on()  # whoever drives the coroutine hands it over to the loop
+
+
+async def wait_away(answer: Future[R]) -> R:
+    """Wait for what another thread answers, while this one does work of a loop that runs elsewhere."""
+    await _pass_on(answer)  # whoever drives the coroutine waits, each in its own way
+    return answer.result()
+
+
+def on_loop(work: Callable[..., object], *args: object) -> bool:
+    """Have work done on the thread of the running loop if this is another one; False if it is not."""
+    if visit.away:
+        asyncio.get_running_loop().call_soon_threadsafe(work, *args)
+    return visit.away
 
 
 class Stopped:

@@ -24,6 +24,7 @@ from dgent.store.backend import Backend, View
 from dgent.store.search import EmbeddedSchema, GivenVector, WaitingVector
 from dgent.store.upkeep import Finding
 from dgent.system.progress import Progress, ProgressReporter
+from dgent.system.threads import on_loop
 
 if TYPE_CHECKING:
     from dgent.universe.upgrade import IndexBuilds
@@ -84,7 +85,8 @@ class Embedding:
 
     def wake(self) -> None:
         """Look for work: something was written."""
-        self._wake.set()
+        if not on_loop(self._wake.set):
+            self._wake.set()
 
     async def cancel(self) -> None:
         """Stop the work; what waits is embedded when the store is open again."""

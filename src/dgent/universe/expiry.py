@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from dgent.model import reserved
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import STORED, Backend, Commit, Delete, Put
+from dgent.system.threads import on_loop
 from dgent.universe.gate import Gate
 from dgent.universe.past import Past
 
@@ -64,6 +65,19 @@ async def _delete(universe: Universe, some: Sequence[Datum], room: str | None) -
         return sum([await _delete(universe, [each], room) for each in some])
 
 
+def is_due(datum: Datum, lifetime: timedelta, now: datetime | None = None) -> bool:
+    """Return whether a record that lives for a time from now would expire notably later than it does."""
+    expires = datum.expires_at
+    if expires is None:
+        return False
+    return (now or clock.from_us(clock.now_us())) + lifetime - expires >= min(STEP, lifetime / 10)
+
+
+def prolong(universe: Universe, given: Iterable[tuple[Datum, timedelta]]) -> None:
+    """Have records live on for a time from now, if that is notably longer; written in the background."""
+    universe._expiry.prolong(universe, given)
+
+
 class ExpiryKeeper:
     """The background work of one open universe for records that expire."""
 
@@ -78,9 +92,10 @@ class ExpiryKeeper:
         if lifetime is not None:
             self.every_s = min(self.every_s, max(SHORTEST_S, lifetime.total_seconds() / 4))
         backend = _ungated(universe.backend)
-        if self._sweeping is None and not isinstance(backend, Past):
-            whole = universe._twin(backend=backend)
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep(whole), name="dgent-sweep")
+        if self._sweeping is not None or isinstance(backend, Past) or on_loop(self.start, universe):
+            return
+        whole = universe._twin(backend=backend)
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(whole), name="dgent-sweep")
 
     async def _sweep(self, universe: Universe) -> None:
         while True:
@@ -90,19 +105,29 @@ class ExpiryKeeper:
 
     def note_reads(self, universe: Universe, records: Iterable[Any]) -> None:
         """Have records live on that were read and whose schema says so; written later, never here."""
-        now = clock.from_us(clock.now_us())
         lifetimes = universe.contracts.refreshed
+        given = []
         for record in records:
             name = getattr(record, "schema_name", None) or getattr(record, "schema", None)
             lifetime = lifetimes.get(name or "")
-            if lifetime is None:
-                continue
-            datum = record if isinstance(record, Datum) else record.datum
-            expires = datum.expires_at
-            if expires is not None and now + lifetime - expires >= min(STEP, lifetime / 10):
+            if lifetime is not None:
+                given.append((record if isinstance(record, Datum) else record.datum, lifetime))
+        self.prolong(universe, given)
+
+    def prolong(self, universe: Universe, given: Iterable[tuple[Datum, timedelta]]) -> None:
+        """Have records live on like the function of this name."""
+        now = clock.from_us(clock.now_us())
+        for datum, lifetime in given:
+            if is_due(datum, lifetime, now):
                 self._read[datum.id] = datum, lifetime
+        if self._read and self._extending is None:
+            self._start_extending(universe)
+
+    def _start_extending(self, universe: Universe) -> None:
         backend = _ungated(universe.backend)
-        if self._read and self._extending is None and not isinstance(backend, Past):
+        if isinstance(backend, Past) or on_loop(self._start_extending, universe):
+            return
+        if self._extending is None:
             work = self._extend(backend, universe)
             self._extending = asyncio.get_running_loop().create_task(work, name="dgent-extend")
 
@@ -114,7 +139,7 @@ class ExpiryKeeper:
     async def _flush(self, backend: Backend, universe: Universe) -> None:
         read, self._read = self._read, {}
         now = clock.from_us(clock.now_us())
-        given = [datum.replace(expires_at=now + lifetime) for datum, lifetime in read.values()]
+        given = [datum.replace(expires_at=now + lifetime) for datum, lifetime in list(read.values())]
         if not given:
             return
         # A folder of lines has no other truth than commits; a server is sent no more than those.

@@ -15,6 +15,7 @@ from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.model.vector import VectorSpec
 from dgent.store.backend import Backend, Declared, Put, View
+from dgent.system.threads import on_loop
 from dgent.universe.contract import declaration
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class IndexBuilds:
 
     def start(self, backend: Backend, schema: str, view: View) -> None:
         """Start to index the records of a schema, unless that is going on."""
-        if schema in self._running:
+        if schema in self._running or on_loop(self.start, backend, schema, view):
             return
         self._running.add(schema)
         work = _build(backend, schema, view)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from langgraph.cache import memory
 from langgraph.cache.memory import InMemoryCache
 
-from dgent.bridges.langgraph import DgentCache, cache
+import dgent.clock
+from dgent.bridges.langgraph import DgentCache
 
 START = datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC).timestamp()
 KEYS = st.tuples(
@@ -43,8 +44,8 @@ class Clock:
 
     now = START
 
-    def time(self) -> float:
-        return self.now
+    def now_us(self) -> int:
+        return int(self.now * 1_000_000)
 
 
 @given(STEPS)
@@ -58,7 +59,7 @@ def test_programs_answer_as_in_the_framework(steps: list[Any]) -> None:
 
     with pytest.MonkeyPatch.context() as patch, DgentCache[Any]("memory:") as ours:
         theirs: InMemoryCache[Any] = InMemoryCache()
-        patch.setattr(cache, "time", clock)
+        patch.setattr(dgent.clock, "now_us", clock.now_us)
         patch.setattr(memory.datetime, "datetime", Frozen)
         for kind, *rest in steps:
             if kind == "wait":

@@ -24,7 +24,7 @@ from langgraph.types import Command, interrupt
 
 import dgent
 from dgent.bridges.langgraph import DgentSaver, DgentStore
-from dgent.bridges.langgraph.item import item_id, part_id
+from dgent.bridges.langgraph.item import item_id
 from dgent.bridges.langgraph.migrate import import_langgraph
 from dgent.errors import InputError, NotFound
 from dgent.exchange.foreign.database import parse_moment
@@ -190,10 +190,10 @@ async def test_store_gives_the_same_items(tmp_path: Path) -> None:
             near = [await each.asearch(("users",), query="xxx", limit=6) for each in (ours, made)]
             assert near[0][0].score is not None
             assert [each.score for each in near[0]] == [each.score for each in near[1]]
-            end = await u.get(part_id("expiry", item_id(("users", "u1"), "k 4")), raw=True)
+            end = await u.get(item_id(("users", "u1"), "k 4"), raw=True)
             stored = theirs.conn.execute("SELECT expires_at FROM store WHERE key = 'k 4'").fetchone()[0]
             moment = parse_moment(stored)
-            assert moment is not None and end is not None and end.data["at"] == moment.timestamp()
+            assert moment is not None and end is not None and end.expires_at == moment
             await ours.aput(("odd",), "big", {"changed": True})
             last = await import_langgraph(u, path)
             assert "another version of it is here" in last.problems[-1].message

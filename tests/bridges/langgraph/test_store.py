@@ -24,9 +24,11 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 import dgent
+from dgent import clock
 from dgent.bridges.langgraph import DgentStore, VersionedItem, find
 from dgent.bridges.langgraph import item as items
 from dgent.errors import InputError, VersionConflict
+from dgent.universe import expiry
 
 
 def embed(texts: list[str]) -> list[list[float]]:
@@ -211,18 +213,26 @@ async def test_items_expire(store: DgentStore, monkeypatch: pytest.MonkeyPatch) 
     await store.aput(("t",), "long", {"text": "abc"}, ttl=5)
     await store.aput(("t",), "ever", {"text": "gh"})
     await store.aput(("gone",), "k", {"text": "abc"}, ttl=1)
-    start = items.time.time()
+    monkeypatch.setattr(expiry, "GATHER_S", 0)  # a read is soon followed by the write that lets it live on
+    start = clock.now_us()
 
     def later(seconds: float) -> None:
-        monkeypatch.setattr(items.time, "time", lambda: start + seconds)
+        monkeypatch.setattr(clock, "now_us", lambda: start + int(seconds * 1e6))
+
+    async def expires(*name: Any) -> datetime:
+        datum = await store.place.arun(dgent.Universe.get, items.item_id(*name), raw=True)
+        return datum.expires_at  # type: ignore[no-any-return]
 
     later(50)
     assert await store.aget(("t",), "read") is not None
     assert await store.aget(("t",), "short", refresh_ttl=False) is not None
+    while (await expires(("t",), "read")) < clock.from_us(start + 100_000_000):
+        await asyncio.sleep(0.01)
+    assert await expires(("t",), "short") < clock.from_us(start + 61_000_000)
     later(70)
     assert await store.aget(("t",), "short") is None
-    keys = [each.key for each in await store.asearch(("t",), limit=2, refresh_ttl=False)]
-    assert keys == ["ever", "long"]
+    keys = [each.key for each in await store.asearch(("t",), limit=3, refresh_ttl=False)]
+    assert {*keys} == {"ever", "long", "read"} and keys.index("ever") < keys.index("long")
     near = [each.key for each in await store.asearch(("t",), query="abc", refresh_ttl=False)]
     assert set(near) == {"read", "long", "ever"}
     assert await store.alist_namespaces() == [("t",)]
@@ -240,8 +250,8 @@ async def test_a_full_namespace_of_expired_items_is_stepped_over(
 ) -> None:
     ops = [PutOp(("a",), str(at), {"n": at}, None, 1.0) for at in range(3 * find.PAGE)]
     await store.abatch([*ops, PutOp(("b",), "k", {"n": 0})])
-    start = items.time.time()
-    monkeypatch.setattr(items.time, "time", lambda: start + 100)
+    start = clock.now_us()
+    monkeypatch.setattr(clock, "now_us", lambda: start + 100_000_000)
     assert await store.alist_namespaces() == [("b",)]
     await store.aput(("a",), "new", {"n": 1})
     assert await store.alist_namespaces() == [("a",), ("b",)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from langgraph.cache.base import BaseCache, FullKey, Namespace, ValueT
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from dgent import clock
 from dgent.bridges.key import record_id
 from dgent.bridges.langgraph.item import place_of
 from dgent.bridges.langgraph.record import printable
@@ -17,9 +18,10 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Delete, Put
+from dgent.sync.handle import begin_anywhere
 from dgent.universe.universe import Universe
 
-CACHE: Schema[Any] = Schema("langgraph.cache", indexes=("place", "expires"), history="none", feed=False)
+CACHE: Schema[Any] = Schema("langgraph.cache", indexes=("place",), history="none", feed=False)
 BATCH = 500
 
 
@@ -63,7 +65,7 @@ class DgentCache(Placed, BaseCache[ValueT]):
         return await self.place.arun(_sweep)
 
     def _make(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> list[Datum]:
-        made = []
+        now, made = clock.from_us(clock.now_us()), []
         for (namespace, key), (value, ttl) in pairs.items():
             kind, content = self.serde.dumps_typed(value)
             data: dict[str, Any] = {
@@ -72,8 +74,6 @@ class DgentCache(Placed, BaseCache[ValueT]):
                 "key": key,
                 "type": kind,
             }
-            if ttl is not None:
-                data["expires"] = time.time() + ttl
             made.append(
                 Datum(
                     _id_of(namespace, key),
@@ -81,14 +81,15 @@ class DgentCache(Placed, BaseCache[ValueT]):
                     content=bytes(content),
                     schema=CACHE.name,
                     schema_version=CACHE.version,
+                    expires_at=None if ttl is None else now + timedelta(seconds=ttl),
                 )
             )
         return made
 
     def _load(self, keys: Sequence[FullKey], datums: Sequence[Datum | None]) -> dict[FullKey, ValueT]:
-        now, found = time.time(), {}
+        found = {}
         for (namespace, key), datum in zip(keys, datums, strict=True):
-            if datum is not None and now < datum.data.get("expires", now + 1):
+            if datum is not None:
                 value = self.serde.loads_typed((datum.data["type"], datum.content))
                 found[(tuple(namespace), key)] = value
         return found
@@ -98,10 +99,12 @@ def _id_of(namespace: Namespace, key: str) -> str:
     return record_id("langgraph-cache", place_of(namespace), key)
 
 
+@begin_anywhere
 async def _get(u: Universe, ids: list[str]) -> list[Datum | None]:
     return await u.get_many(ids, raw=True)
 
 
+@begin_anywhere
 async def _put(u: Universe, datums: list[Datum]) -> None:
     if datums:
         await u.commit([Put(datum) for datum in datums])
@@ -115,7 +118,7 @@ async def _clear(u: Universe, namespaces: Sequence[Namespace] | None) -> None:
 
 
 async def _sweep(u: Universe) -> int:
-    return await _delete(u, Query(schema=CACHE.name, where={"expires": {"$lte": time.time()}}, limit=BATCH))
+    return await _delete(u, Query(schema=CACHE.name, expired=True, limit=BATCH))
 
 
 async def _delete(u: Universe, query: Query) -> int:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 
 from dgent.bridges.langgraph import item as items
-from dgent.bridges.langgraph.item import EXPIRY, ITEM, ItemChange, Namespace, part_id, read_item, within
+from dgent.bridges.langgraph.item import ITEM, ItemChange, Namespace, part_id, read_item, within
 from dgent.errors import Conflict, InputError, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.search.hybrid import join_legs
 from dgent.store.backend import AsOf, Delete, Expect, Op, Put
+from dgent.sync.handle import begin_anywhere
+from dgent.universe.expiry import is_due, prolong
 from dgent.universe.universe import Universe
 
 Mode: TypeAlias = Literal["auto", "meaning", "text", "hybrid"]
@@ -24,7 +25,7 @@ Mode: TypeAlias = Literal["auto", "meaning", "text", "hybrid"]
 PAGE = 64
 FEW = 256
 ATTEMPTS = 20
-REFRESH = 100  # a read moves an expiry if that changes by this part of the ttl, or more
+BATCH = 500  # items that one commit of a sweep deletes
 MAX_WORDS = 1_000
 
 
@@ -40,6 +41,7 @@ class Plan(msgspec.Struct):
     as_of: AsOf = None
 
 
+@begin_anywhere
 async def run_plan(u: Universe, plan: Plan) -> list[Any]:
     """Return the answers of ops: reads see the state before the puts, which are one commit."""
     results: list[Any] = [None] * len(plan.ops)
@@ -50,9 +52,9 @@ async def run_plan(u: Universe, plan: Plan) -> list[Any]:
             puts[op.namespace, op.key] = op
         elif isinstance(op, GetOp):
             found = await u.get(items.item_id(op.namespace, op.key), as_of=plan.as_of, raw=True)
-            live = [] if found is None else [found] if plan.as_of else await keep_live(u, [found])
-            results[at] = read_item(live[0]) if live else None
-            refreshed += live if op.refresh_ttl and not plan.as_of else []
+            if found is not None:
+                results[at] = read_item(found)
+                refreshed += [found] if op.refresh_ttl and not plan.as_of else []
         elif isinstance(op, SearchOp):
             hits = await search(u, op, plan)
             results[at] = [read_item(datum, score, search=True) for score, datum in hits]
@@ -102,11 +104,7 @@ def _put_ops(plan: Plan, op: PutOp, old: Datum | None) -> list[Op]:
     else:
         datum = items.make_item(op.namespace, op.key, op.value, op.ttl, kept, old)
         ops.append(Put(datum, expect))
-        if op.ttl is not None:
-            ops.append(Put(items.make_expiry(id, op.ttl)))
         ops += [Put(_make_vector(plan, datum, path, text)) for path, text in texts]
-    if old is not None and "ttl" in old.data and (op.value is None or op.ttl is None):
-        ops.append(Delete(part_id("expiry", id)))
     return ops
 
 
@@ -119,60 +117,41 @@ def _make_vector(plan: Plan, item: Datum, path: str, text: str) -> Datum:
         content=plan.vectors[text],
         schema=schema.name,
         schema_version=schema.version,
+        expires_at=item.expires_at,
     )
 
 
 # -- times to live ------------------------------------------------------------------------
 
 
-async def keep_live(u: Universe, datums: Sequence[Datum]) -> list[Datum]:
-    """Return the records of items that have not expired."""
-    mortal = [datum for datum in datums if "ttl" in datum.data]
-    if not mortal:
-        return list(datums)
-    ends = await u.get_many([part_id("expiry", datum.id) for datum in mortal], raw=True)
-    now = time.time()
-    gone = {d.id for d, end in zip(mortal, ends, strict=True) if end is None or end.data["at"] <= now}
-    return [datum for datum in datums if datum.id not in gone]
-
-
 async def refresh(u: Universe, datums: Sequence[Datum]) -> None:
-    """Let items live on for their ttl from now."""
-    mortal = {datum.id: datum.data["ttl"] for datum in datums if "ttl" in datum.data}
-    if not mortal:
-        return
-    ends = await u.get_many([part_id("expiry", id) for id in mortal], raw=True)
-    ops = []
-    for (id, ttl), end in zip(mortal.items(), ends, strict=True):
-        made = items.make_expiry(id, ttl)
-        if end is not None and made.data["at"] - end.data["at"] >= ttl * 60 / REFRESH:
-            ops.append(Put(made, end.rev))
-    try:
-        if ops:
-            await u.commit(ops)
-    except VersionConflict:
-        return  # somebody else has just refreshed, put or deleted one of them
+    """Let items live on for their ttl from now, with their vectors."""
+    given = [(datum, items.lifetime_of(datum.data["ttl"])) for datum in datums if "ttl" in datum.data]
+    due = [(datum, lifetime) for datum, lifetime in given if is_due(datum, lifetime)]
+    vectors = [
+        (part_id("vector", datum.id, path), lifetime)
+        for datum, lifetime in due
+        for path in datum.data.get("vectors", ())
+    ]
+    found = await u.get_many([id for id, _ in vectors], raw=True) if vectors else []
+    parts = zip(found, [lifetime for _, lifetime in vectors], strict=True)
+    prolong(u, [*due, *((datum, lifetime) for datum, lifetime in parts if datum is not None)])
 
 
 async def sweep(u: Universe) -> int:
     """Delete the items that have expired; returns how many they were."""
     count = 0
-    while True:
-        where = {"at": {"$lte": time.time()}}
-        ends = await u.query(Query(schema=EXPIRY.name, where=where, limit=500), raw=True)
-        if not ends:
-            return count
-        found = await u.get_many([end.data["item"] for end in ends], raw=True)
-        ops: list[Op] = [Delete(end.id, end.rev) for end in ends]
+    while found := await u.query(Query(schema=ITEM.name, expired=True, limit=BATCH), raw=True):
+        ops: list[Op] = []
         for datum in found:
-            if datum is not None:
-                ops.append(Delete(datum.id, datum.rev))
-                ops += [Delete(part_id("vector", datum.id, path)) for path in datum.data.get("vectors", ())]
-                count += 1
+            ops.append(Delete(datum.id, datum.rev))
+            ops += [Delete(part_id("vector", datum.id, path)) for path in datum.data.get("vectors", ())]
         try:
             await u.commit(ops)
+            count += len(found)
         except VersionConflict:
-            continue  # one of them lives on: look again
+            continue  # one of them was put again, or swept by another program: look again
+    return count
 
 
 # -- searching ----------------------------------------------------------------------------
@@ -193,31 +172,31 @@ async def search(u: Universe, op: SearchOp, plan: Plan) -> list[Scored]:
         return await _search_meaning(u, op, plan.schema, plan.vectors[op.query])
     if mode == "meaning":
         raise InputError("a search by meaning needs index=", hint="DgentStore(place, index={...})")
-    found: list[Scored] = []
-    async for datum in iterate(u, op):
-        found.append((None, datum))
-        if len(found) == op.offset + op.limit:
-            break
-    return found[op.offset :]
+    found = await find_items(u, op, op.offset + op.limit)
+    return [(None, datum) for datum in found[op.offset :]]
 
 
-async def iterate(u: Universe, op: SearchOp, bare: bool = False) -> AsyncIterator[Datum]:
-    """Yield the live items of a search in the order of their updates; `bare` those without vectors."""
+async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) -> list[Datum]:
+    """Return so many items of a search in the order of their updates; `bare` those without vectors."""
+    found: list[Datum] = []
     # Sorting a few is quicker than walking the log for them.
-    query = within(ITEM.name, op.namespace_prefix, order_by="place" if op.namespace_prefix else "created_at")
-    page = await u.page(query.replace(limit=FEW), raw=True)
+    order = "place" if op.namespace_prefix else "created_at"
+    page = await u.page(within(ITEM.name, op.namespace_prefix, order_by=order, limit=FEW), raw=True)
     few = sorted(page.items, key=_update, reverse=True)
+    query = None
     if page.cursor is not None:
-        size = max(PAGE, min(op.offset + op.limit, 1_000))
-        query = query.replace(order_by="updated_at", limit=size)
+        size = max(PAGE, min(count, 1_000))
+        query = within(ITEM.name, op.namespace_prefix, order_by="updated_at", limit=size)
         page = await u.page(query, raw=True)
         few = page.items
     while True:
-        for datum in await keep_live(u, [each for each in few if passes(each, op)]):
-            if not (bare and "vectors" in datum.data):
-                yield datum
-        if page.cursor is None:
-            return
+        for datum in few:
+            if passes(datum, op) and not (bare and "vectors" in datum.data):
+                found.append(datum)
+                if len(found) == count:
+                    return found
+        if query is None or page.cursor is None:
+            return found
         query = query.replace(cursor=page.cursor)
         page = await u.page(query, raw=True)
         few = page.items
@@ -245,10 +224,7 @@ async def _search_meaning(u: Universe, op: SearchOp, schema: Schema[Any], vector
         k *= 4
     found = found[op.offset : wanted]
     if len(found) < op.limit:
-        async for datum in iterate(u, op, bare=True):
-            found.append((None, datum))
-            if len(found) == op.limit:
-                break
+        found += [(None, datum) for datum in await find_items(u, op, op.limit - len(found), bare=True)]
     return found
 
 
@@ -273,48 +249,29 @@ async def _search_words(u: Universe, op: SearchOp, plan: Plan) -> list[Scored]:
 async def _select(u: Universe, scores: Mapping[str, float], op: SearchOp) -> list[Scored]:
     """Return the live items of ids, in their order, that pass the filter of a search."""
     datums = [each for each in await u.get_many(list(scores), raw=True) if each is not None]
-    live = await keep_live(u, [each for each in datums if passes(each, op)])
-    return [(scores[datum.id], datum) for datum in live]
+    return [(scores[datum.id], datum) for datum in datums if passes(datum, op)]
 
 
 # -- namespaces ---------------------------------------------------------------------------
 
 
 async def list_namespaces(u: Universe, op: ListNamespacesOp) -> list[Namespace]:
-    """Return the namespaces of live items, in order, by stepping through the index of places."""
-    prefixes = [each for each in op.match_conditions or () if each.match_type == "prefix"]
-    start = prefixes[0].path if prefixes else ()
-    fixed = tuple(start[: start.index("*")] if "*" in start else start)
-    found: dict[str, Namespace] = {}
-    base, size = within(ITEM.name, fixed, order_by="place", descending=False), 1
-    limits: dict[str, Any] = dict((base.where or {}).get("place", {}))
-    while True:
-        where = {"place": limits} if limits else None
-        datums = await u.query(base.replace(where=where, limit=size), raw=True)
-        for datum in await keep_live(u, datums):
-            found.setdefault(datum.data["place"], items.namespace_of(datum))
-        if len(datums) < size:
-            break
-        # Small namespaces are read together; of a large one a single item is enough.
-        several = len({datum.data["place"] for datum in datums}) > size // 2
-        size = min(2 * size, 4 * PAGE) if several else max(size // 4, 1)
-        last = datums[-1].data["place"]
-        # All of a namespace that has a live item is skipped; of any other the rest may have one.
-        skip = last in found
-        if not skip:
-            found |= await _first_live(u, last)
-        limits = {**limits, "$gt": last}
-        limits.pop("$gte", None)
-    wanted = [ns for ns in found.values() if all(_matches(each, ns) for each in op.match_conditions or ())]
+    """Return the namespaces of items, in order, from the index of their places."""
+    conditions = op.match_conditions or ()
+    start = next((each.path for each in conditions if each.match_type == "prefix"), ())
+    fixed = items.place_of(start[: start.index("*")] if "*" in start else start)
+    found = [await _namespace_at(u, place) for place, _ in await u.values(ITEM.name, "place", prefix=fixed)]
+    wanted = [ns for ns in found if ns is not None and all(_matches(each, ns) for each in conditions)]
     names = sorted({ns[: op.max_depth] for ns in wanted} if op.max_depth is not None else wanted)
     return names[op.offset : op.offset + op.limit]
 
 
-async def _first_live(u: Universe, place: str) -> dict[str, Namespace]:
-    async for datum in u.iterate(Query(schema=ITEM.name, where={"place": place}, limit=None), raw=True):
-        if await keep_live(u, [datum]):
-            return {place: items.namespace_of(datum)}
-    return {}
+async def _namespace_at(u: Universe, place: str) -> Namespace | None:
+    known = items.labels_of(place)
+    if known is None:
+        query = Query(schema=ITEM.name, where={"place": place}, limit=1)
+        known = next(map(items.namespace_of, await u.query(query, raw=True)), None)
+    return known
 
 
 def _matches(condition: MatchCondition, namespace: Namespace) -> bool:

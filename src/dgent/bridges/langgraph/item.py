@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from sys import byteorder
 from typing import Any
@@ -15,7 +14,7 @@ import msgspec
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import Item, SearchItem
 
-from dgent import clock, codec
+from dgent import clock, codec, ids
 from dgent.bridges.key import record_id
 from dgent.bridges.langgraph.record import part_of, printable
 from dgent.model.datum import Datum
@@ -24,8 +23,7 @@ from dgent.model.schema import Schema
 from dgent.model.vector import Metric, check_spec
 
 ITEM: Schema[Any] = Schema("langgraph.item", indexes=("place",), text={"*": 1})
-# Apart from the items: a read that refreshes must make no version of an item.
-EXPIRY: Schema[Any] = Schema("langgraph.expiry", indexes=("at",), history="none", feed=False)
+LONGEST = 5e8  # minutes; a longer time to live would end after the last date that there is
 
 METRICS: dict[str, Metric] = {"cosine": "cosine", "l2": "l2", "inner_product": "dot"}
 _serde = JsonPlusSerializer()
@@ -66,6 +64,13 @@ def place_of(namespace: Iterable[str]) -> str:
     return "".join(part_of(label).replace(".", "~2") + "." for label in namespace)
 
 
+def labels_of(place: str) -> Namespace | None:
+    """Return the namespace of a place; None where a label of it is hashed, so that only a record says it."""
+    if "~h" in place:
+        return None
+    return tuple(ids.unescape(part.replace("~2", ".")) for part in place.split(".")[:-1])
+
+
 def within(schema: str, prefix: Namespace, **rest: Any) -> Query:
     """Return a query for the records in the namespaces that begin with one."""
     place = place_of(prefix)
@@ -103,9 +108,15 @@ def make_item(
         data["ttl"] = float(ttl)
     if paths:
         data["vectors"] = list(paths)
-    created = None if before is None else before.created_at
-    id = item_id(namespace, key)
-    return Datum(id, created, data, content, schema=ITEM.name, schema_version=ITEM.version)
+    return Datum(
+        item_id(namespace, key),
+        None if before is None else before.created_at,
+        data,
+        content,
+        schema=ITEM.name,
+        schema_version=ITEM.version,
+        expires_at=None if ttl is None else clock.from_us(clock.now_us()) + lifetime_of(ttl),
+    )
 
 
 def read_item(datum: Datum, score: float | None = None, search: bool = False) -> Any:
@@ -190,10 +201,9 @@ def vector_bytes(numbers: Iterable[float]) -> bytes:
     return made.tobytes()
 
 
-def make_expiry(item: str, ttl: float) -> Datum:
-    """Return the record that says when an item expires: its `ttl`, in minutes, from now on."""
-    data = {"item": item, "at": time.time() + ttl * 60}
-    return Datum(part_id("expiry", item), data=data, schema=EXPIRY.name, schema_version=EXPIRY.version)
+def lifetime_of(ttl: float) -> timedelta:
+    """Return a time to live that is given in minutes."""
+    return timedelta(minutes=min(ttl, LONGEST))
 
 
 # -- filters ------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ writes nothing. Writes come before their checkpoints: a thread that is half impo
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,10 +68,6 @@ class SourceCheckpoint(NamedTuple):
     size: int
 
 
-class Left(Exception):
-    """A row cannot be imported; the message says why."""
-
-
 async def import_langgraph(
     universe: Universe,
     source: str,
@@ -116,7 +111,7 @@ class LanggraphImport:
     """One import into a universe."""
 
     def __init__(self, universe: Universe, distance: str, dry_run: bool) -> None:
-        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT, items.ITEM, items.EXPIRY)
+        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT, items.ITEM)
         self._universe, self._distance, self.dry_run = universe, distance, dry_run
         self.tally = MigrationTally()
 
@@ -133,9 +128,9 @@ class LanggraphImport:
                 key = record.writes_id(checkpoint, task)
                 path = row.values.get("task_path") or ""
                 new = (checkpoint, thread, namespace), StoredWrites(task, str(path), [])
-                _check(record.make_writes(checkpoint, thread, namespace, new[1]))
-            except Left as error:
-                self.tally.leave("writes", row.table, row.number, str(error))
+                record.make_writes(checkpoint, thread, namespace, new[1]).check()
+            except InputError as error:
+                self.tally.leave("writes", row.table, row.number, error.message)
                 continue
             groups.setdefault(key, new)[1].writes.append(write)
             places[key] = row
@@ -188,8 +183,8 @@ class LanggraphImport:
             try:
                 metadata = read_object(row.values.get("metadata"))
                 found.append(SourceCheckpoint(row, kind, load_typed(kind, raw), metadata, len(raw)))
-            except Left as error:
-                self.leave_checkpoint(row, f"its metadata {error}")
+            except InputError as error:
+                self.leave_checkpoint(row, f"its metadata {error.message}")
         return found
 
     async def take_checkpoints(self, found: Iterable[SourceCheckpoint]) -> None:
@@ -199,8 +194,8 @@ class LanggraphImport:
         for each in found:
             try:
                 made = self._make_checkpoint(each)
-            except Left as error:
-                self.leave_checkpoint(each.row, str(error))
+            except InputError as error:
+                self.leave_checkpoint(each.row, error.message)
                 continue
             new[made.id] = made, each.row
             size += each.size
@@ -214,13 +209,13 @@ class LanggraphImport:
         thread, namespace, id = _texts(values, LINE)
         parent = values.get("parent_checkpoint_id")
         if not isinstance(checkpoint, dict) or checkpoint.get("id") != id:
-            raise Left("its value is not a checkpoint with its id")
+            raise InputError("its value is not a checkpoint with its id")
         versions: Any = checkpoint.get("channel_versions")
         channels: Any = checkpoint.get("channel_values")
         if not check_versions(versions) or not isinstance(channels, dict):
-            raise Left("its channels are damaged")
+            raise InputError("its channels are damaged")
         if parent is not None and not isinstance(parent, str):
-            raise Left("its parent is not a text")
+            raise InputError("its parent is not a text")
         for name in channels:
             if name not in versions:
                 self.tally.report(
@@ -238,9 +233,9 @@ class LanggraphImport:
                 versions,
                 find_preview(channels),
             )
-            _check(made.make({})[0])
+            made.make({})[0].check()
         except DAMAGE as error:
-            raise Left(f"it cannot be stored: {error!s:.120}") from None
+            raise InputError(f"it cannot be stored: {error!s:.120}") from None
         return made
 
     async def _put_new(self, new: Mapping[str, tuple[NewCheckpoint, ForeignRow]]) -> None:
@@ -322,17 +317,17 @@ class LanggraphImport:
         new: dict[str, tuple[ForeignRow, list[Datum]]] = {}
         for row in rows:
             try:
-                datum, expiry = _read_item(row)
+                datum = _read_item(row)
                 vectors = [] if database is None else self._read_vectors(row, datum, database)
                 if vectors:
                     datum = datum.replace(
                         data={**datum.data, "vectors": [each.data["path"] for each in vectors]}
                     )
-                parts = [datum, *([] if expiry is None else [expiry]), *vectors]
+                parts = [datum, *vectors]
                 for each in parts:
-                    _check(each)
-            except Left as error:
-                self.tally.leave("items", row.table, row.number, str(error))
+                    each.check()
+            except InputError as error:
+                self.tally.leave("items", row.table, row.number, error.message)
                 continue
             new[datum.id] = row, parts
         for _ in range(ATTEMPTS):
@@ -389,6 +384,7 @@ class LanggraphImport:
                     content=data,
                     schema=schema.name,
                     schema_version=schema.version,
+                    expires_at=item.expires_at,
                 )
             )
         return found
@@ -400,47 +396,48 @@ def _read_write(row: ForeignRow) -> tuple[list[str], StoredWrite]:
     texts = _texts(values, (*LINE, "task_id"))
     (channel,) = _texts(values, ("channel",))
     if type(index) is not int:
-        raise Left("its idx is not a number")
+        raise InputError("its idx is not a number")
     wrong = check_typed(kind, data)
     if wrong is not None:
-        raise Left(f"{wrong} ({texts[0]:.60}, {texts[2]:.60}, {channel:.60})")
+        raise InputError(f"{wrong} ({texts[0]:.60}, {texts[2]:.60}, {channel:.60})")
     return texts, StoredWrite(index, channel, str(kind), data or b"")
 
 
-def _read_item(row: ForeignRow) -> tuple[Datum, Datum | None]:
-    """Return the record of an item and that of its expiry."""
+def _read_item(row: ForeignRow) -> Datum:
+    """Return the record of an item."""
     values = row.values
     prefix, key = _texts(values, ("prefix", "key"))
     namespace = tuple(prefix.split("."))
     try:
         check_namespace(namespace)
     except InvalidNamespaceError as error:
-        raise Left(f"its namespace is not valid: {error!s:.120}") from None
+        raise InputError(f"its namespace is not valid: {error!s:.120}") from None
     value = read_object(values.get("value"))
     created, updated = parse_moment(values.get("created_at")), parse_moment(values.get("updated_at"))
     ends: Any = values.get("expires_at")
     ttl: Any = values.get("ttl_minutes")
     expires = parse_moment(ends)
     if ends is not None and expires is None:
-        raise Left("its expires_at is not a time")
-    now = time.time()
-    at = None if expires is None else expires.timestamp()
-    if at is not None and at <= now:
-        raise Left(f"it expired at {ends}")
+        raise InputError("its expires_at is not a time")
+    left = None if expires is None else (expires - clock.now()).total_seconds()
+    if left is not None and left <= 0:
+        raise InputError(f"it expired at {ends}")
     minutes = float(ttl) if type(ttl) in (int, float) else None
-    if minutes is None and at is not None:
-        minutes = (at - now) / 60
+    if minutes is None and left is not None:
+        minutes = left / 60
     datum = items.make_item(namespace, key, value, minutes, (), None)
     data = dict(datum.data)
     if updated is not None:
         data["updated_us"] = clock.to_us(updated)
-    datum = Datum(
-        datum.id, created, data, datum.content, schema=datum.schema, schema_version=datum.schema_version
+    return Datum(
+        datum.id,
+        created,
+        data,
+        datum.content,
+        schema=datum.schema,
+        schema_version=datum.schema_version,
+        expires_at=expires or datum.expires_at,
     )
-    if minutes is None:
-        return datum, None
-    expiry = items.make_expiry(datum.id, minutes)
-    return datum, expiry if at is None else expiry.replace(data={**expiry.data, "at": at})
 
 
 def _is_same_item(found: Datum, made: Datum) -> bool:
@@ -450,27 +447,20 @@ def _is_same_item(found: Datum, made: Datum) -> bool:
 
 
 def read_object(given: Any) -> dict[str, Any]:
-    """Return a JSON object that was given or written as JSON; raises Left for anything else."""
+    """Return a JSON object that was given or written as JSON; raises InputError for anything else."""
     if given is None:
         return {}
     try:
         found = given if isinstance(given, dict) else json.loads(given)
     except DAMAGE as error:
-        raise Left(f"is not JSON: {error!s:.100}") from None
+        raise InputError(f"is not JSON: {error!s:.100}") from None
     if not isinstance(found, dict):
-        raise Left("is not a JSON object")
+        raise InputError("is not a JSON object")
     return found
 
 
 def _texts(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     for name in names:
         if not isinstance(values.get(name), str):
-            raise Left(f"its {name} is not a text")
+            raise InputError(f"its {name} is not a text")
     return [values[name] for name in names]
-
-
-def _check(datum: Datum) -> None:
-    try:
-        datum.check()
-    except InputError as error:
-        raise Left(error.message) from None

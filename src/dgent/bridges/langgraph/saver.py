@@ -138,7 +138,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first: of a thread, of one of its namespaces, or of all threads."""
-        datums = self.place.run(thread.find_all, *_range_of(config, before))
+        datums = self.place.run(thread.find_all, *_range_of(config, before), None if filter else limit)
         for some in _pages(self._select(datums, filter, limit)):
             for found in self.place.run(thread.complete, some):
                 yield self._load(found)
@@ -152,7 +152,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield checkpoints, newest first: of a thread, of one of its namespaces, or of all threads."""
-        datums = await self.place.arun(thread.find_all, *_range_of(config, before))
+        datums = await self.place.arun(thread.find_all, *_range_of(config, before), None if filter else limit)
         for some in _pages(self._select(datums, filter, limit)):
             for found in await self.place.arun(thread.complete, some):
                 yield self._load(found)

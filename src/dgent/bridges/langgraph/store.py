@@ -30,7 +30,6 @@ from langgraph.store.base import validate_op_namespace as check_op
 from dgent.bridges.langgraph import find
 from dgent.bridges.langgraph.find import Mode, Plan
 from dgent.bridges.langgraph.item import (
-    EXPIRY,
     ITEM,
     METRICS,
     ItemChange,
@@ -75,7 +74,7 @@ class DgentStore(Placed, BaseStore):
             self._schema = vector_schema(index["dims"], distance)
             self._fields = [_field(path) for path in index.get("fields") or ["$"]]
             self.embeddings = ensure_embeddings(index.get("embed"))
-        self._settle(place, ITEM, EXPIRY, *([] if self._schema is None else [self._schema]))
+        self._settle(place, ITEM, *([] if self._schema is None else [self._schema]))
 
     # -- ops ------------------------------------------------------------------------------
 

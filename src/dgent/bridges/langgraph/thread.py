@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence, Set
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from dgent.errors import Conflict, VersionConflict
 from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Check, Delete, Op, Put
+from dgent.sync.handle import begin_anywhere
 from dgent.universe.universe import Universe
 
 PAGE = 200
@@ -53,6 +55,7 @@ def between(schema: str, prefix: str, **rest: Any) -> Query:
 # -- writing ------------------------------------------------------------------------------
 
 
+@begin_anywhere
 async def put_checkpoint(
     u: Universe,
     make: Callable[[Mapping[str, StoredValue]], tuple[Datum, StoredCheckpoint]],
@@ -83,6 +86,7 @@ async def put_checkpoint(
     raise Conflict(f"the checkpoint {parent!r} keeps changing while its child is stored")
 
 
+@begin_anywhere
 async def put_writes(u: Universe, checkpoint: str, thread: str, namespace: str, new: StoredWrites) -> None:
     """Store the writes of a task: of an ordinary one the first counts, of a special one the last."""
     writes, expect = new, 0
@@ -113,6 +117,7 @@ async def find_newest(u: Universe, thread: str, namespace: str) -> Datum | None:
     return found[0] if found else None
 
 
+@begin_anywhere
 async def find(u: Universe, thread: str, namespace: str, id: str | None) -> Found | None:
     """Return a checkpoint, or the newest one."""
     if id is None:
@@ -122,6 +127,7 @@ async def find(u: Universe, thread: str, namespace: str, id: str | None) -> Foun
     return None if datum is None else (await complete(u, [datum]))[0]
 
 
+@begin_anywhere
 async def complete(u: Universe, datums: Sequence[Datum]) -> list[Found]:
     """Return checkpoints of records, with their writes and the contents of their values."""
     stored = [read_checkpoint(datum) for datum in datums]
@@ -165,10 +171,21 @@ def nodes_of(content: bytes) -> list[bytes]:
     return split_references(content.partition(b"\0")[2])
 
 
+@begin_anywhere
 async def find_all(
-    u: Universe, thread: str | None, namespace: str | None, id: str | None, before: str | None
+    u: Universe,
+    thread: str | None,
+    namespace: str | None,
+    id: str | None,
+    before: str | None,
+    limit: int | None = None,
 ) -> list[Datum]:
-    """Return the records of checkpoints, newest id first; of all threads or namespaces for None."""
+    """Return the records of checkpoints, newest id first; of all threads or namespaces for None.
+
+    `limit` is how many are enough.
+    """
+    if thread is not None and namespace is not None and id is None and limit is not None and limit > 0:
+        return await find_page(u, thread, namespace, before, limit)
     if thread is not None and namespace is not None and id is not None:
         one = await u.get(line_prefix(thread, namespace) + id, raw=True)
         datums = [] if one is None else [one]
@@ -186,6 +203,7 @@ async def find_all(
     return sorted(found, key=lambda datum: datum.data["checkpoint"], reverse=True)
 
 
+@begin_anywhere
 async def find_page(u: Universe, thread: str, namespace: str, before: str | None, limit: int) -> list[Datum]:
     """Return records of checkpoints of a namespace whose ids are below one, newest first."""
     prefix = line_prefix(thread, namespace)
@@ -193,7 +211,7 @@ async def find_page(u: Universe, thread: str, namespace: str, before: str | None
     return await u.query(between(CHECKPOINT.name, prefix, limit=limit, **place), raw=True)
 
 
-async def walk(u: Universe, thread: str, namespace: str, id: str | None) -> AsyncIterator[Datum]:
+async def walk(u: Universe, thread: str, namespace: str, id: str | None) -> AsyncGenerator[Datum, None]:
     """Yield a checkpoint's record and its ancestors', nearest first."""
     prefix = line_prefix(thread, namespace)
     datum = await (find_newest(u, thread, namespace) if id is None else u.get(prefix + id, raw=True))
@@ -353,6 +371,7 @@ History = tuple[dict[str, list[list[StoredWrites]]], dict[str, StoredValue], Con
 """Of each channel the writes of each step, newest first, and its seed; with the contents of the seeds."""
 
 
+@begin_anywhere
 async def find_history(
     u: Universe, thread: str, namespace: str, id: str | None, channels: Sequence[str]
 ) -> History:
@@ -361,17 +380,18 @@ async def find_history(
     visited: list[tuple[str, tuple[str, ...]]] = []  # an ancestor, and the channels that still need it
     left: dict[str, None] = dict.fromkeys(channels)
     target = True
-    async for datum in walk(u, thread, namespace, id):
-        if target:  # its own writes are those of the next step
-            target = False
-            continue
-        visited.append((datum.id, tuple(left)))
-        stored = read_checkpoint(datum)
-        for name in [name for name in left if _has_value(stored, name)]:
-            seeds[name] = stored.values[name]
-            del left[name]
-        if not left:
-            break
+    async with aclosing(walk(u, thread, namespace, id)) as steps_up:
+        async for datum in steps_up:
+            if target:  # its own writes are those of the next step
+                target = False
+                continue
+            visited.append((datum.id, tuple(left)))
+            stored = read_checkpoint(datum)
+            for name in [name for name in left if _has_value(stored, name)]:
+                seeds[name] = stored.values[name]
+                del left[name]
+            if not left:
+                break
     writes = await find_writes(u, [place for place, _ in visited])
     steps: dict[str, list[list[StoredWrites]]] = {name: [] for name in channels}
     for place, names in visited:

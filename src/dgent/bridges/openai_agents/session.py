@@ -25,7 +25,7 @@ from dgent.bridges.openai_agents import records
 from dgent.bridges.openai_agents.records import MAIN, Branch, Talk
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op
-from dgent.sync.handle import Anywhere, anywhere
+from dgent.sync.handle import Anywhere, anywhere, begin_anywhere
 from dgent.universe.universe import Universe
 
 P = ParamSpec("P")
@@ -56,6 +56,7 @@ class DgentSession:
         self._place = anywhere(place)
         self._place.register(records.SESSION, records.ITEM, records.USAGE)
         self._closed = False
+        self._changing = 0  # changes under way that were begun without a lock
         # The current branch, and how often the session had been cleared then; None before the first look.
         self._state: tuple[str, int | None] = (MAIN, None)
 
@@ -67,7 +68,7 @@ class DgentSession:
         """Return the items of a branch, or the last of them, the first one first."""
         most = resolve_session_limit(limit, self.session_settings)
         chain = await self._read(self._chain, branch_id, None if most is None or most < 0 else most)
-        return [json.loads(each.content) for each in chain]
+        return records.decode(chain)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Add items to the current branch, all or none."""
@@ -145,7 +146,7 @@ class DgentSession:
             return await self._change("compact a session", work)
 
         complete = not rows or rows[0].parent_id is None
-        return _CompactionSnapshot([json.loads(each.content) for each in rows], complete, replace_suffix)
+        return _CompactionSnapshot(records.decode(rows), complete, replace_suffix)
 
     # -- branches -----------------------------------------------------------------------------
 
@@ -334,13 +335,25 @@ class DgentSession:
         async def attempt(universe: Universe, talk: Talk) -> tuple[list[Op] | None, R]:
             return await work(universe, talk, self._resolve(talk, state))
 
-        changing = self._place.arun(records.change_talk, self.session_id, note, attempt)
-        return await _await_mutation(changing)
+        async def change() -> R:
+            if self._place.is_near and not self._changing:  # else others come first
+                self._changing += 1
+                try:
+                    done = await self._place.arun(records.try_change, self.session_id, note, attempt)
+                finally:
+                    self._changing -= 1
+                if done is not None:
+                    return done[0]
+            return await self._place.arun(records.change_talk, self.session_id, note, attempt)
 
+        return await _await_mutation(change())
+
+    @begin_anywhere
     async def _look(self, universe: Universe) -> tuple[Talk, str]:
         talk, _ = await records.read_talk(universe, self.session_id)
         return talk, self._resolve(talk, self._state)
 
+    @begin_anywhere
     async def _chain(self, universe: Universe, name: str | None, limit: int | None = None) -> list[Datum]:
         """Return the items of a branch, all of one moment."""
         seen = None
@@ -353,6 +366,7 @@ class DgentSession:
                 return chain
             seen = rev
 
+    @begin_anywhere
     async def _usage(self, universe: Universe) -> list[dict[str, Any]]:
         talk, _ = await records.read_talk(universe, self.session_id)
         return [each.data for each in await records.list_records(universe, records.USAGE, talk)]

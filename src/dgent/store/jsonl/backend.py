@@ -84,6 +84,7 @@ class JSONLBackend(SQLiteBackend):
 
     name = "jsonl"
     extends = False
+    any_thread = False
     priority = 60
     remains = "git history and other copies of the folder"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +31,7 @@ from dgent.store.sqlite.writer import LOOP_BUDGET_S, WriteJob, WriterThread
 from dgent.store.upgrade import Upgrade, check_policy
 from dgent.system import files
 from dgent.system.progress import Progress, ProgressReporter
-from dgent.system.threads import in_thread
+from dgent.system.threads import in_thread, return_to_loop, visit, wait_away
 
 if TYPE_CHECKING:
     from dgent.store.port.attached import BoundStatement
@@ -62,6 +63,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     name = "sqlite"
     priority = 50
+    any_thread = True  # short reads and commits can be done on any thread
 
     def __init__(
         self,
@@ -206,6 +208,7 @@ class SQLiteBackend(EmbeddedBackend):
         return await super().last_seq() if known is None else known
 
     async def _read(self, work: Callable[[Reading], R]) -> R:
+        await return_to_loop()
         shared = self._require_open()
         assert self._loop is not None
         return await self._loop.run_in_executor(shared.pool, shared.read, work)
@@ -239,6 +242,8 @@ class SQLiteBackend(EmbeddedBackend):
                     "a transaction on own tables is open in this task, so this commit would wait for itself",
                     hint="commit after it, or use `tx.execute` on a transaction of the universe",
                 )
+            if visit.away:
+                return await wait_away(self._submit(prepared, view))
             return await self._commit(prepared, view)
         if job.error is not None:
             raise job.error
@@ -251,8 +256,8 @@ class SQLiteBackend(EmbeddedBackend):
         A turn of the loop takes longer than the work on a record. Callers who never wait for anything else
         still give the loop its turns: only what fits into the first moments after one is done like this.
         """
-        loop = self._loop
-        if self._waiting or getattr(loop, "_ready", True) or perf_counter() > self._turn_ends:
+        busy = self._waiting or getattr(self._loop, "_ready", True) or perf_counter() > self._turn_ends
+        if busy and not visit.away:  # a visitor holds up its own thread alone
             return None
         shared = self._require_open()
         job = WriteJob(self._deliver, _NOBODY, prepared, view)
@@ -268,6 +273,16 @@ class SQLiteBackend(EmbeddedBackend):
             self._loop.call_soon(self._flush)
         self._waiting.append(WriteJob(self._deliver, answer, prepared, view))
         return answer
+
+    def _submit(self, prepared: Prepared | None = None, view: View | None = None) -> Future[Any]:
+        """Have the writer thread commit, for a caller on any thread."""
+        answer: Future[Any] = Future()
+        self._require_open().writer.submit([WriteJob(_settle, answer, prepared, view)])
+        return answer
+
+    def settle_here(self) -> Future[None]:
+        """Return what is done when every commit that was submitted before has happened or never will."""
+        return self._submit()
 
     def has_company(self) -> bool:
         """Return whether others may commit in this turn of the loop."""
@@ -300,6 +315,7 @@ class SQLiteBackend(EmbeddedBackend):
 
     async def _write(self, work: Callable[[Ledger], R]) -> R:
         """Have the writer thread do work; cancelled before it starts, it never happens."""
+        await return_to_loop()
         shared = self._require_open()
         assert self._loop is not None
         answer: asyncio.Future[R] = self._loop.create_future()
@@ -342,7 +358,7 @@ class SQLiteBackend(EmbeddedBackend):
             return False
         if any(job.prepared is not None and job.prepared.commit.statements for job in jobs):
             return False  # nobody knows how long those take
-        if self.durability == "relaxed":
+        if self.durability == "relaxed" or visit.patient:
             return True
         return len(jobs) == 1 and jobs[0].commits == 1 and writer.pace_s < LOOP_BUDGET_S
 
@@ -422,10 +438,11 @@ def _settle(jobs: Sequence[WriteJob]) -> None:
     for job in jobs:
         if job.answer.done():
             continue
-        if job.error is not None:
-            job.answer.set_exception(job.error)
-        else:
-            job.answer.set_result(job.result)
+        with suppress(InvalidStateError):  # cancelled just now, by another thread
+            if job.error is not None:
+                job.answer.set_exception(job.error)
+            else:
+                job.answer.set_result(job.result)
 
 
 def _file(path: str) -> tuple[int, int] | None:
