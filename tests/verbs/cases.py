@@ -17,6 +17,7 @@ from dgent.universe.telemetry import telemetry_of
 from tests.verbs.block_cases import BLOCK_CASES, fill_blocks
 from tests.verbs.case import Case
 from tests.verbs.cupboard_cases import CUPBOARD_CASES, fill_cupboard
+from tests.verbs.foreign_cases import FOREIGN_CASES
 from tests.verbs.membrane_cases import MEMBRANE_CASES, fill_membrane
 from tests.verbs.message_cases import MESSAGE_CASES, fill_messages
 from tests.verbs.runtime_cases import RUNTIME_CASES, fill_consents
@@ -78,6 +79,11 @@ CASES: dict[str, list[Case]] = {
         Case({"id": ("a", "b")}, ["a", "b", "--yes"]),
         Case({"id": ("a",), "dry_run": True}, ["a", "--dry-run"]),
         Case({"id": ("nobody",)}, ["nobody", "--yes"], "not_found"),
+    ],
+    "data.forget-user": [
+        Case({"user": "ada"}, ["ada", "--yes"]),
+        Case({"user": "ada", "dry_run": True}, ["ada", "--dry-run"]),
+        Case({"user": "a/b"}, ["a/b", "--yes"], "input"),
     ],
     "data.upgrade": [
         Case(
@@ -265,6 +271,7 @@ CASES: dict[str, list[Case]] = {
     **CUPBOARD_CASES,
     **BLOCK_CASES,
     **MEMBRANE_CASES,
+    **FOREIGN_CASES,
     **MESSAGE_CASES,
     **RUNTIME_CASES,
     **TABLE_CASES,

@@ -31,6 +31,7 @@ from tests.http.client import Client, serve_universe
 from tests.verbs.case import Case
 from tests.verbs.cases import CASES, TOKEN, fill, fill_disputed, fill_folder
 from tests.verbs.cupboard_cases import fill_crumbs
+from tests.verbs.foreign_cases import fill_foreign
 from tests.verbs.membrane_cases import fill_legacy
 
 EACH = [pytest.param(id, case, id=f"{id}-{number}") for id in CASES for number, case in enumerate(CASES[id])]
@@ -54,6 +55,7 @@ async def prepare(base: Path) -> None:
     await fill_disputed(side / "disputed")
     fill_crumbs(side / "crumbs")
     fill_legacy(side / "legacy")
+    fill_foreign(side / "foreign")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +120,7 @@ class Stage:
         for source in (self.prepared / "side").iterdir():
             if f"{{{source.name}}}" in asked:
                 (shutil.copytree if source.is_dir() else shutil.copy)(source, side / source.name)
-        names = ("new", "exported", "backup", "folder", "disputed", "crumbs", "legacy")
+        names = ("new", "exported", "backup", "folder", "disputed", "crumbs", "legacy", "foreign")
         return {name: str(side / name) for name in names}
 
 

@@ -138,3 +138,23 @@ async def test_memories_last_and_have_a_history(tmp_path: Path) -> None:
         assert await u.count(schema="adk.memory") == 0
         assert [each.datum is None for each in await u.history("adk.memory/app/ann/s/e")] == [True, False]
         await again.aclose()
+
+
+async def test_a_deleted_memory_does_not_come_back() -> None:
+    for service in (DgentMemoryService("memory:"), InMemoryMemoryService()):
+        user = {"app_name": "app", "user_id": "ann"}
+        events = [
+            Event(author="user", id=id, content=types.Content(parts=[types.Part(text=f"word {id}")]))
+            for id in ("one", "two")
+        ]
+        session = Session(**user, id="s", events=events)
+        await service.add_session_to_memory(session)
+        await service.delete_memory(**user, memory_id="one")
+        await service.delete_memory(**user, memory_id="unknown")
+        await service.delete_memory(**user)
+        await service.add_session_to_memory(session)
+        await service.add_events_to_memory(**user, events=events, session_id="other")
+        found = (await service.search_memory(**user, query="word")).memories
+        assert [each.id for each in found] == ["two", "two"]
+        if isinstance(service, DgentMemoryService):
+            await service.aclose()

@@ -315,3 +315,48 @@ async def test_a_cancelled_append_is_whole_or_not_there(tmp_path: Path) -> None:
         added = found.events[-1:] == [event]
         assert (f"k{number}" in found.state) == (f"user:u{number}" in found.state) == added
     await service.aclose()
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+async def test_sessions_that_change_a_shared_state_at_once_lose_nothing(engine: str, tmp_path: Path) -> None:
+    url = place(engine, tmp_path)
+    async with dgent.open(url) as u, dgent.open(url) as v:
+        services = [DgentSessionService(u), DgentSessionService(v)]
+
+        async def add(number: int) -> None:
+            service = services[number % 2]
+            session = await service.create_session(app_name="app", user_id="ann", session_id=f"{number}")
+            for step in range(4):
+                delta = {f"user:{number} {step}": 1, f"app:{number} {step}": 1}
+                await service.append_event(
+                    session, Event(author="u", actions=EventActions(state_delta=delta))
+                )
+
+        await asyncio.gather(*map(add, range(6)))
+        found = await services[0].get_session(app_name="app", user_id="ann", session_id="0")
+        keys = {
+            f"{scope}:{number} {step}"
+            for scope in ("user", "app")
+            for number in range(6)
+            for step in range(4)
+        }
+        assert found is not None and found.state.keys() == keys
+        for service in services:
+            await service.aclose()
+
+
+async def test_long_sessions_are_read_from_a_time_on() -> None:
+    ours, theirs = DgentSessionService("memory:"), InMemorySessionService()
+    name = {"app_name": "app", "user_id": "ann", "session_id": "s"}
+    for service in (ours, theirs):
+        session = await service.create_session(**name)
+        for number in range(450):
+            at = float(number) if number % 7 else 100.0  # clocks of several machines
+            await service.append_event(session, Event(author="user", id=f"{number}", timestamp=at))
+    for recent in (None, 0, 3, 300, 1000):
+        for after in (None, 0.0, 99.5, 100.0, 101.0, 225.0, 449.0, 1000.0):
+            config = GetSessionConfig(num_recent_events=recent, after_timestamp=after)
+            found, expected = [await each.get_session(**name, config=config) for each in (ours, theirs)]
+            assert found is not None and expected is not None
+            assert [each.id for each in found.events] == [each.id for each in expected.events], config
+    await ours.aclose()

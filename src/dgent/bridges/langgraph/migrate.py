@@ -68,10 +68,6 @@ class SourceCheckpoint(NamedTuple):
     size: int
 
 
-class Left(Exception):
-    """A row cannot be imported; the message says why."""
-
-
 async def import_langgraph(
     universe: Universe,
     source: str,
@@ -132,9 +128,9 @@ class LanggraphImport:
                 key = record.writes_id(checkpoint, task)
                 path = row.values.get("task_path") or ""
                 new = (checkpoint, thread, namespace), StoredWrites(task, str(path), [])
-                _check(record.make_writes(checkpoint, thread, namespace, new[1]))
-            except Left as error:
-                self.tally.leave("writes", row.table, row.number, str(error))
+                record.make_writes(checkpoint, thread, namespace, new[1]).check()
+            except InputError as error:
+                self.tally.leave("writes", row.table, row.number, error.message)
                 continue
             groups.setdefault(key, new)[1].writes.append(write)
             places[key] = row
@@ -187,8 +183,8 @@ class LanggraphImport:
             try:
                 metadata = read_object(row.values.get("metadata"))
                 found.append(SourceCheckpoint(row, kind, load_typed(kind, raw), metadata, len(raw)))
-            except Left as error:
-                self.leave_checkpoint(row, f"its metadata {error}")
+            except InputError as error:
+                self.leave_checkpoint(row, f"its metadata {error.message}")
         return found
 
     async def take_checkpoints(self, found: Iterable[SourceCheckpoint]) -> None:
@@ -198,8 +194,8 @@ class LanggraphImport:
         for each in found:
             try:
                 made = self._make_checkpoint(each)
-            except Left as error:
-                self.leave_checkpoint(each.row, str(error))
+            except InputError as error:
+                self.leave_checkpoint(each.row, error.message)
                 continue
             new[made.id] = made, each.row
             size += each.size
@@ -213,13 +209,13 @@ class LanggraphImport:
         thread, namespace, id = _texts(values, LINE)
         parent = values.get("parent_checkpoint_id")
         if not isinstance(checkpoint, dict) or checkpoint.get("id") != id:
-            raise Left("its value is not a checkpoint with its id")
+            raise InputError("its value is not a checkpoint with its id")
         versions: Any = checkpoint.get("channel_versions")
         channels: Any = checkpoint.get("channel_values")
         if not check_versions(versions) or not isinstance(channels, dict):
-            raise Left("its channels are damaged")
+            raise InputError("its channels are damaged")
         if parent is not None and not isinstance(parent, str):
-            raise Left("its parent is not a text")
+            raise InputError("its parent is not a text")
         for name in channels:
             if name not in versions:
                 self.tally.report(
@@ -237,9 +233,9 @@ class LanggraphImport:
                 versions,
                 find_preview(channels),
             )
-            _check(made.make({})[0])
+            made.make({})[0].check()
         except DAMAGE as error:
-            raise Left(f"it cannot be stored: {error!s:.120}") from None
+            raise InputError(f"it cannot be stored: {error!s:.120}") from None
         return made
 
     async def _put_new(self, new: Mapping[str, tuple[NewCheckpoint, ForeignRow]]) -> None:
@@ -329,9 +325,9 @@ class LanggraphImport:
                     )
                 parts = [datum, *vectors]
                 for each in parts:
-                    _check(each)
-            except Left as error:
-                self.tally.leave("items", row.table, row.number, str(error))
+                    each.check()
+            except InputError as error:
+                self.tally.leave("items", row.table, row.number, error.message)
                 continue
             new[datum.id] = row, parts
         for _ in range(ATTEMPTS):
@@ -400,10 +396,10 @@ def _read_write(row: ForeignRow) -> tuple[list[str], StoredWrite]:
     texts = _texts(values, (*LINE, "task_id"))
     (channel,) = _texts(values, ("channel",))
     if type(index) is not int:
-        raise Left("its idx is not a number")
+        raise InputError("its idx is not a number")
     wrong = check_typed(kind, data)
     if wrong is not None:
-        raise Left(f"{wrong} ({texts[0]:.60}, {texts[2]:.60}, {channel:.60})")
+        raise InputError(f"{wrong} ({texts[0]:.60}, {texts[2]:.60}, {channel:.60})")
     return texts, StoredWrite(index, channel, str(kind), data or b"")
 
 
@@ -415,17 +411,17 @@ def _read_item(row: ForeignRow) -> Datum:
     try:
         check_namespace(namespace)
     except InvalidNamespaceError as error:
-        raise Left(f"its namespace is not valid: {error!s:.120}") from None
+        raise InputError(f"its namespace is not valid: {error!s:.120}") from None
     value = read_object(values.get("value"))
     created, updated = parse_moment(values.get("created_at")), parse_moment(values.get("updated_at"))
     ends: Any = values.get("expires_at")
     ttl: Any = values.get("ttl_minutes")
     expires = parse_moment(ends)
     if ends is not None and expires is None:
-        raise Left("its expires_at is not a time")
+        raise InputError("its expires_at is not a time")
     left = None if expires is None else (expires - clock.now()).total_seconds()
     if left is not None and left <= 0:
-        raise Left(f"it expired at {ends}")
+        raise InputError(f"it expired at {ends}")
     minutes = float(ttl) if type(ttl) in (int, float) else None
     if minutes is None and left is not None:
         minutes = left / 60
@@ -451,27 +447,20 @@ def _is_same_item(found: Datum, made: Datum) -> bool:
 
 
 def read_object(given: Any) -> dict[str, Any]:
-    """Return a JSON object that was given or written as JSON; raises Left for anything else."""
+    """Return a JSON object that was given or written as JSON; raises InputError for anything else."""
     if given is None:
         return {}
     try:
         found = given if isinstance(given, dict) else json.loads(given)
     except DAMAGE as error:
-        raise Left(f"is not JSON: {error!s:.100}") from None
+        raise InputError(f"is not JSON: {error!s:.100}") from None
     if not isinstance(found, dict):
-        raise Left("is not a JSON object")
+        raise InputError("is not a JSON object")
     return found
 
 
 def _texts(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     for name in names:
         if not isinstance(values.get(name), str):
-            raise Left(f"its {name} is not a text")
+            raise InputError(f"its {name} is not a text")
     return [values[name] for name in names]
-
-
-def _check(datum: Datum) -> None:
-    try:
-        datum.check()
-    except InputError as error:
-        raise Left(error.message) from None

@@ -12,7 +12,6 @@ from dgent.bridges.langgraph.migrate import (
     LINE,
     ORDERS,
     LanggraphImport,
-    Left,
     SourceCheckpoint,
     read_object,
 )
@@ -70,8 +69,8 @@ async def _take(run: LanggraphImport, tables: ForeignTables, table: str, rows: l
         for row in rows:
             try:
                 found.append(await _read_checkpoint(tables, row))
-            except Left as error:
-                run.leave_checkpoint(row, str(error))
+            except InputError as error:
+                run.leave_checkpoint(row, error.message)
         await run.take_checkpoints(found)
 
 
@@ -97,13 +96,13 @@ async def _read_checkpoint(tables: ForeignTables, row: ForeignRow) -> SourceChec
                     channels[TASKS] = [_load(each["type"], each["blob"]) for each in sends]
                     versions[TASKS] = max(versions.values())
                 except DAMAGE as error:
-                    raise Left(f"its versions are damaged: {error!s:.100}") from None
+                    raise InputError(f"its versions are damaged: {error!s:.100}") from None
     return SourceCheckpoint(row, "msgpack", {**checkpoint, "channel_values": channels}, metadata, size)
 
 
 def _load(kind: Any, data: Any) -> Any:
     wrong = check_typed(kind, data)
     if wrong is not None:
-        raise Left(wrong)
+        raise InputError(wrong)
     # Only msgpack can be taken apart and put together again; anything else stays as it is.
     return load_typed(kind, data) if kind in ("msgpack", "null", "bytes") else Raw(kind, data)
