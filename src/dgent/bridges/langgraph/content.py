@@ -6,6 +6,7 @@ A reference is a level and a digest: level 0 is a value or an item of a list, le
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -25,7 +26,39 @@ GROUP = 16  # items in a group, and groups in a node
 SMALL_GROUP = 256  # of items that take less than a reference to them would
 SMALL_ITEM = 48  # bytes
 SIZE = 17  # bytes of a reference
+MAX_KNOWN = 8 << 20  # bytes
 ITEM, LIST, NODE = b"\0", b"\1", b"\2"
+
+
+class KnownContents:
+    """Contents that were read lately; a reference is a digest of its content, so that they never change."""
+
+    def __init__(self) -> None:
+        self._found: Contents = {}
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def find(self, references: Iterable[bytes]) -> Contents:
+        """Return those contents that are known."""
+        found = self._found
+        return {each: found[each] for each in references if each in found}
+
+    def add(self, found: Contents) -> None:
+        """Keep contents, and drop the oldest ones where they become too many bytes."""
+        with self._lock:
+            kept = dict(self._found)
+            for reference, content in found.items():
+                if reference not in kept:
+                    kept[reference] = content
+                    self._size += len(content)
+            while self._size > MAX_KNOWN:
+                self._size -= len(kept.pop(next(iter(kept))))
+            self._found = kept
+
+    def clear(self) -> None:
+        """Drop all, since some were deleted."""
+        with self._lock:
+            self._found, self._size = {}, 0
 
 
 def split_value(value: Any, dump: Dump, made: Contents) -> StoredValue:

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from dgent.bridges.langgraph import record, thread
 from dgent.bridges.langgraph.checkpoint import NewCheckpoint, whole
-from dgent.bridges.langgraph.content import Contents, join_value
+from dgent.bridges.langgraph.content import Contents, KnownContents, join_value
 from dgent.bridges.langgraph.record import StoredCheckpoint, StoredValue, StoredWrite, StoredWrites
 from dgent.bridges.langgraph.thread import Found
 from dgent.bridges.placed import Place, Placed
@@ -47,6 +47,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
 
     def __init__(self, place: Place, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
+        self._known = KnownContents()
         self._settle(place, record.CHECKPOINT, record.WRITES, record.CONTENT)
 
     def get_next_version(self, current: Any, channel: None = None) -> Any:
@@ -59,11 +60,13 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, or the newest of its namespace."""
-        return self._tuple_of(self.place.run(thread.find, *_name_of(config), get_checkpoint_id(config)))
+        return self._tuple_of(
+            self.place.run(thread.find, *_name_of(config), get_checkpoint_id(config), self._known)
+        )
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, or the newest of its namespace."""
-        found = await self.place.arun(thread.find, *_name_of(config), get_checkpoint_id(config))
+        found = await self.place.arun(thread.find, *_name_of(config), get_checkpoint_id(config), self._known)
         return self._tuple_of(found)
 
     def put(
@@ -140,7 +143,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         """Yield checkpoints, newest first: of a thread, of one of its namespaces, or of all threads."""
         datums = self.place.run(thread.find_all, *_range_of(config, before), None if filter else limit)
         for some in _pages(self._select(datums, filter, limit)):
-            for found in self.place.run(thread.complete, some):
+            for found in self.place.run(thread.complete, some, self._known):
                 yield self._load(found)
 
     async def alist(
@@ -154,7 +157,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
         """Yield checkpoints, newest first: of a thread, of one of its namespaces, or of all threads."""
         datums = await self.place.arun(thread.find_all, *_range_of(config, before), None if filter else limit)
         for some in _pages(self._select(datums, filter, limit)):
-            for found in await self.place.arun(thread.complete, some):
+            for found in await self.place.arun(thread.complete, some, self._known):
                 yield self._load(found)
 
     def _select(
@@ -175,18 +178,22 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
+        self._known.clear()
         self.place.run(thread.delete_thread, str(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
+        self._known.clear()
         await self.place.arun(thread.delete_thread, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that runs made."""
+        self._known.clear()
         self.place.run(thread.delete_runs, [str(each) for each in run_ids])
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that runs made."""
+        self._known.clear()
         await self.place.arun(thread.delete_runs, [str(each) for each in run_ids])
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -204,6 +211,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
             if strategy == "delete":
                 self.delete_thread(each)
             else:
+                self._known.clear()
                 self.place.run(thread.prune, str(each), self._delta_channels)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -213,6 +221,7 @@ class DgentSaver(Placed, BaseCheckpointSaver[Any]):
             if strategy == "delete":
                 await self.adelete_thread(each)
             else:
+                self._known.clear()
                 await self.place.arun(thread.prune, str(each), self._delta_channels)
 
     def _delta_channels(self, stored: StoredCheckpoint) -> Sequence[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dgent.bridges.langgraph import record
-from dgent.bridges.langgraph.content import NODE, Contents, references, split_references
+from dgent.bridges.langgraph.content import NODE, Contents, KnownContents, references, split_references
 from dgent.bridges.langgraph.record import (
     CHECKPOINT,
     CONTENT,
@@ -118,24 +118,26 @@ async def find_newest(u: Universe, thread: str, namespace: str) -> Datum | None:
 
 
 @begin_anywhere
-async def find(u: Universe, thread: str, namespace: str, id: str | None) -> Found | None:
+async def find(
+    u: Universe, thread: str, namespace: str, id: str | None, known: KnownContents
+) -> Found | None:
     """Return a checkpoint, or the newest one."""
     if id is None:
         datum = await find_newest(u, thread, namespace)
     else:
         datum = await u.get(line_prefix(thread, namespace) + id, raw=True)
-    return None if datum is None else (await complete(u, [datum]))[0]
+    return None if datum is None else (await complete(u, [datum], known))[0]
 
 
 @begin_anywhere
-async def complete(u: Universe, datums: Sequence[Datum]) -> list[Found]:
+async def complete(u: Universe, datums: Sequence[Datum], known: KnownContents) -> list[Found]:
     """Return checkpoints of records, with their writes and the contents of their values."""
     stored = [read_checkpoint(datum) for datum in datums]
     writes = await find_writes(u, [datum.id for datum in datums])
     wanted: dict[str, list[bytes]] = {}
     for each in stored:
         wanted.setdefault(each.thread, []).extend(references(each.values.values()))
-    contents = {thread: await load_contents(u, thread, found) for thread, found in wanted.items()}
+    contents = {thread: await load_contents(u, thread, found, known) for thread, found in wanted.items()}
     return [
         Found(each, writes.get(datum.id, []), contents[each.thread])
         for datum, each in zip(datums, stored, strict=True)
@@ -153,13 +155,20 @@ async def find_writes(u: Universe, places: Sequence[str]) -> dict[str, list[Stor
     return found
 
 
-async def load_contents(u: Universe, thread: str, wanted: Iterable[bytes]) -> Contents:
+async def load_contents(
+    u: Universe, thread: str, wanted: Iterable[bytes], known: KnownContents | None = None
+) -> Contents:
     """Return the contents of references, and those of the groups that they lead to."""
     found: Contents = {}
     left = list(dict.fromkeys(wanted))
     while left:
-        datums = await u.get_many([content_id(thread, ref) for ref in left], raw=True)
-        loaded = {ref: unpack(d.content) for ref, d in zip(left, datums, strict=True) if d is not None}
+        loaded = {} if known is None else known.find(left)
+        left = [ref for ref in left if ref not in loaded]
+        datums = await u.get_many([content_id(thread, ref) for ref in left], raw=True) if left else []
+        read = {ref: unpack(d.content) for ref, d in zip(left, datums, strict=True) if d is not None}
+        if known is not None and read:
+            known.add(read)
+        loaded |= read
         found |= loaded
         inner = [each for ref, data in loaded.items() if ref[:1] == NODE for each in nodes_of(data)]
         left = [ref for ref in dict.fromkeys(inner) if ref not in found]
