@@ -2,7 +2,8 @@
 
 A page's `python` blocks run in order in one namespace that understands `await`, as they would in
 `python -m asyncio`. A `text` block right under one is what it prints. A block marked
-`python fragment` is not run, only compiled. The `sh` blocks are the matter of shell.py.
+`python fragment` is not run, only compiled. One marked `python with crewai` is run where that package is
+installed, and compiled elsewhere. The `sh` blocks are the matter of shell.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import re
 import sys
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
@@ -28,6 +30,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Run by `make adk`: ADK cannot be installed beside all that the others need.
 APART = {DOCS / "guides/google-adk.md", ROOT / "examples/google_adk.py"}
 PAGES = [README, CHANGELOG, *sorted(DOCS.rglob("*.md"))]
+
+WITH = "python with "  # and a package that tests do not install
 
 _FENCE = re.compile(r"^```(.*)$")
 
@@ -56,7 +60,8 @@ def blocks(page: Path) -> list[Block]:
         if fence and not inside:
             info, start, inside, body = fence[1].strip(), number + 1, True, []
         elif fence:
-            output_of = above if info == "text" and above in ("python", "sh") else ""
+            shows = above in ("python", "sh") or above.startswith(WITH)
+            output_of = above if info == "text" and shows else ""
             found.append(Block(info, "\n".join(body) + "\n", start, output_of))
             inside, above = False, info
         elif inside:
@@ -65,6 +70,19 @@ def blocks(page: Path) -> list[Block]:
             above = ""
     assert not inside, f"{name(page)} has a fence that is never closed"
     return found
+
+
+def is_run(info: str) -> bool:
+    """Whether blocks that are marked so run here."""
+    return info == "python" or (info.startswith(WITH) and is_installed(info.removeprefix(WITH)))
+
+
+def is_installed(module: str) -> bool:
+    """Whether a package of another framework is here."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even what it is in
+        return False
 
 
 def prose(page: Path) -> str:
@@ -93,7 +111,7 @@ def run(page: Path) -> None:
     """
     module = ModuleType("page_" + re.sub(r"\W", "_", name(page)))
     sys.modules[module.__name__] = module  # type hints are looked up in the module of their class
-    code = {block: compiled(page, block) for block in blocks(page) if block.info == "python"}
+    code = {block: compiled(page, block) for block in blocks(page) if is_run(block.info)}
     try:
         if any(each.co_flags & inspect.CO_COROUTINE for each in code.values()):
             asyncio.run(_run_in_loop(page, module, code))
@@ -126,5 +144,11 @@ async def _run_in_loop(page: Path, module: ModuleType, code: dict[Block, CodeTyp
 
 
 def _compare(page: Path, block: Block, printed: str) -> None:
-    if block.output_of == "python":
+    if is_run(block.output_of):
         assert printed == block.text, f"{name(page)}:{block.line} prints\n{printed}"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        run(ROOT / each)
+        print(f"{each} runs: {', '.join(b.info for b in blocks(ROOT / each) if is_run(b.info))}")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import dgent
 from tests.docs import pages
 from tests.docs.interpreter import OTHERS, find_python, make_environment
 from tests.postgres.lease import url_for
@@ -27,12 +28,22 @@ WITH_CODE = [
     if page not in pages.APART and any(b.info == "python" for b in pages.blocks(page))
 ]
 KNOWN_FENCES = {"python", "python fragment", "text", "sh", "sql"}
+# What the tests do not install, and why. Blocks that need it run where somebody did; a skip needs a row here.
+FRAMEWORKS = {
+    "autogen_ext.tools.mcp": "it needs a version of mcp below 2, and the tests the one above",
+    "claude_agent_sdk": "it brings Claude Code, about 400 MB",
+    "crewai": "it brings about 1 GB, and a version of mcp below 2",
+    "llama_index.tools.mcp": "it brings about 280 MB",
+    "strands": "it needs an older mcp than constraints.txt has, and brings about 100 MB",
+}
 FRAGMENTS = 4  # how many blocks of all pages together may be there without being run
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=pages.name)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if '"command": "dgent"' in page.read_text(encoding="utf-8"):
+        monkeypatch.setenv("PATH", os.path.dirname(dgent()) + os.pathsep + os.environ["PATH"])
     if "DATABASE_URL" in page.read_text(encoding="utf-8"):
         monkeypatch.setenv("DATABASE_URL", url_for(tmp_path))
     if "SERVER_URL" not in page.read_text(encoding="utf-8"):
@@ -48,9 +59,20 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(host.remove(url.rpartition("/")[2]))
 
 
+@pytest.mark.parametrize("module", FRAMEWORKS)
+def test_the_page_of_a_framework_has_a_block_that_needs_it(module: str) -> None:
+    found = [(page, b) for page in WITH_CODE for b in pages.blocks(page) if b.info == pages.WITH + module]
+    assert found
+    for page, block in found:
+        pages.compiled(page, block)
+    if not pages.is_installed(module):
+        pytest.skip(f"{module} is not installed: {FRAMEWORKS[module]}")
+
+
 def test_fences_are_known_and_fragments_are_rare() -> None:
     found = [(page, block) for page in pages.PAGES for block in pages.blocks(page)]
-    unknown = [f"{pages.name(page)}:{b.line} {b.info!r}" for page, b in found if b.info not in KNOWN_FENCES]
+    known = KNOWN_FENCES | {pages.WITH + module for module in FRAMEWORKS}
+    unknown = [f"{pages.name(page)}:{b.line} {b.info!r}" for page, b in found if b.info not in known]
     assert not unknown
     fragments = [(page, block) for page, block in found if block.info == "python fragment"]
     assert len(fragments) <= FRAGMENTS

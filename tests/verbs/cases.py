@@ -80,6 +80,11 @@ CASES: dict[str, list[Case]] = {
         Case({"id": ("a",), "dry_run": True}, ["a", "--dry-run"]),
         Case({"id": ("nobody",)}, ["nobody", "--yes"], "not_found"),
     ],
+    "data.forget-user": [
+        Case({"user": "ada"}, ["ada", "--yes"]),
+        Case({"user": "ada", "dry_run": True}, ["ada", "--dry-run"]),
+        Case({"user": "a/b"}, ["a/b", "--yes"], "input"),
+    ],
     "data.upgrade": [
         Case(
             {"schema": "note", "contracts": ("tests.verbs.contracts",), "dry_run": True},

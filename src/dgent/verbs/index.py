@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
     "data.schemas": "dgent.verbs.data.record",
     "data.upgrade": "dgent.verbs.data.record",
     "data.forget": "dgent.verbs.data.record",
+    "data.forget-user": "dgent.verbs.data.user",
     "data.stats": "dgent.verbs.data.record",
     "data.export": "dgent.verbs.data.exchange",
     "data.import": "dgent.verbs.data.exchange",

@@ -20,6 +20,7 @@ from google.genai import types
 
 import dgent
 from dgent.bridges.adk import DgentArtifactService, DgentMemoryService, DgentSessionService, forget_user
+from dgent.exchange.user import forget_user as forget_everywhere
 from tests.bridges.adk.place import ENGINES, NAMES, place
 
 
@@ -122,6 +123,10 @@ async def test_a_user_is_forgotten_with_what_was_deleted(engine: str, tmp_path: 
         assert await u.history("adk.event/app/a~1b/gone/000000") == []
         assert len(await u.history("adk.event/app/ann/gone/000000")) == 2
         assert await forget_user(u, app_name="app", user_id="nobody") == 0
+        assert (await forget_everywhere(u, "ann")).records == 13
+        assert await u.history("adk.event/app/ann/gone/000000") == []
+        left = {each.id for each in await u.query(limit=None, raw=True)}
+        assert len(after - left) == 8 and all(id.split("/")[2] == "ann" for id in after - left)
         for service in (sessions, memories, artifacts):
             await service.aclose()
 

@@ -28,6 +28,7 @@ CONTENT: Schema[Any] = Schema("langgraph.content", history="none", feed=False)
 
 HEAD = "langgraph/"
 MIN_COMPRESS = 200  # bytes
+MAX_NOTE = 200  # characters
 MAX_PART = 150  # bytes of a thread or a namespace in an id; a longer one is hashed
 
 _RAW, _ZSTD = b"\0", b"\1"
@@ -153,6 +154,15 @@ def make_checkpoint(id: str, stored: StoredCheckpoint, metadata: Mapping[str, An
         data["preview"] = preview
     parent = stored.parent and line_prefix(stored.thread, stored.namespace) + stored.parent
     return _make(CHECKPOINT, id, data, encode(stored), parent or None)
+
+
+def describe(checkpoint: Datum) -> str:
+    """Return what a timeline says of a checkpoint's commit: its thread, its step, and what made it."""
+    data = checkpoint.data
+    metadata = data["metadata"]
+    where = f"{data['thread']} ({data['namespace']})" if data["namespace"] else data["thread"]
+    text = f"thread {where}: step {metadata.get('step', '?')}, {metadata.get('source', 'unknown')}"
+    return "".join(each if each.isprintable() else "?" for each in text[:MAX_NOTE])
 
 
 def make_writes(checkpoint: str, thread: str, namespace: str, stored: StoredWrites) -> Datum:

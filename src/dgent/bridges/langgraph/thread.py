@@ -79,7 +79,7 @@ async def put_checkpoint(
             # Whoever prunes the parent away may take its contents along.
             ops.append(Check(before.id, before.rev))
         try:
-            await u.commit(ops)
+            await u.commit(ops, note=record.describe(datum))
         except VersionConflict:
             continue
         return

@@ -112,6 +112,7 @@ _DRAWINGS: dict[str, str] = {
     "FolderCheck": "store.draw_folder_check",
     "Exported": "store.draw_export",
     "ForgetResult": "store.draw_erasure",
+    "UserErasure": "store.draw_user_erasure",
     "Imported": "store.draw_import",
     "RestoreResult": "store.draw_restore",
     "Status": "store.draw_status",

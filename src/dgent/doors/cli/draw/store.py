@@ -227,6 +227,12 @@ def draw_erasure(found: Any, paint: Paint) -> Lines:
     return lines
 
 
+def draw_user_erasure(found: Any, paint: Paint) -> Lines:
+    """Draw the result of forgetting a user, with the records of each schema."""
+    rows = [[f"{count}", paint(schema, fg="cyan")] for schema, count in found.schemas.items()]
+    return [*draw_erasure(found, paint), *table(paint, ("records", "schema"), rows)]
+
+
 def draw_schemas(found: Any, paint: Paint) -> Lines:
     """Draw schemas, a line each."""
     rows = [
