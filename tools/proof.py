@@ -24,6 +24,7 @@ GRAPH = "tests/bridges/langgraph"
 OPENAI = "tests/bridges/test_openai_agents.py"
 ANTHROPIC = "tests/bridges/test_anthropic.py"
 PYDANTIC = "tests/bridges/test_pydantic_ai.py"
+ADK = "tests/bridges/adk"  # whose tests need an environment of their own
 _EXAMPLES = re.compile(r"- (\d+) passing(?: examples)?, (\d+) failing")
 
 
@@ -108,11 +109,27 @@ ROWS = [
         f"{PYDANTIC}::test_random_programs",
         "programs of 25 steps",
     ),
+    Row(
+        "ADK's sessions against `InMemorySessionService`, on each engine",
+        f"{ADK}/test_session.py::test_random_programs",
+        "programs of 40 steps",
+    ),
+    Row(
+        "ADK's memories against `InMemoryMemoryService`, on each engine",
+        f"{ADK}/test_memory.py::test_random_programs",
+        "programs of 25 steps",
+    ),
+    Row(
+        "ADK's artifacts against `InMemoryArtifactService`, on each engine",
+        f"{ADK}/test_artifact.py::test_random_programs",
+        "programs of 80 steps",
+    ),
     Row("all bridges in one place, and a user who is forgotten", "tests/bridges/test_one_place.py"),
     Row("all tests of the LangGraph bridge", GRAPH),
-    Row("all tests of the OpenAI bridge", "tests/bridges/test_openai_agents.py"),
-    Row("all tests of the Anthropic bridge", "tests/bridges/test_anthropic.py"),
-    Row("all tests of the pydantic-ai bridge", "tests/bridges/test_pydantic_ai.py"),
+    Row("all tests of the OpenAI bridge", OPENAI),
+    Row("all tests of the Anthropic bridge", ANTHROPIC),
+    Row("all tests of the pydantic-ai bridge", PYDANTIC),
+    Row("all tests of the ADK bridge", ADK),
 ]
 
 
@@ -124,13 +141,13 @@ class Run(NamedTuple):
     examples: dict[str, tuple[int, int]]  # passed, failed
 
 
-def run_tests(folder: str, soak: int) -> Run:
+def run_tests(folder: str, soak: int, python: str = sys.executable) -> Run:
     """Run the tests of a folder one after another."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", folder, "-q", f"--junitxml={report}"),
+                *(python, "-m", "pytest", folder, "-q", f"--junitxml={report}"),
                 *("--hypothesis-show-statistics", "-o", "junit_family=xunit1"),
             ],
             cwd=ROOT,
@@ -164,6 +181,11 @@ def read_examples(output: str) -> dict[str, tuple[int, int]]:
     return found
 
 
+def join(one: Run, other: Run) -> Run:
+    """Return two runs of different tests as one."""
+    return Run(one.ran + other.ran, one.passed + other.passed, one.examples | other.examples)
+
+
 def draw(run: Run) -> str:
     """Return the table in Markdown."""
     lines = ["| Suite or oracle | Test | Cases | Passed |", "|---|---|---|---|"]
@@ -191,9 +213,14 @@ def main() -> None:
     """Run everything, print the table, and write it if asked to."""
     parser = argparse.ArgumentParser(description="Run the suites and oracles of the bridges.")
     parser.add_argument("--soak", type=int, default=1, help="so many times as many programs")
+    adk = Path(sys.prefix) / "adk" / "bin" / "python"  # where `make adk` has it
+    parser.add_argument("--adk", default=str(adk), help="the Python that has ADK; without it its rows are 0")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     asked = parser.parse_args()
-    table = draw(run_tests("tests/bridges", asked.soak))
+    run = run_tests("tests/bridges", asked.soak)
+    if Path(asked.adk).exists():
+        run = join(run, run_tests(ADK, asked.soak, asked.adk))
+    table = draw(run)
     print(table)
     if asked.write:
         write(table)

@@ -217,3 +217,9 @@ def test_many_threads_edit_one_file(tool: DgentMemoryTool) -> None:
         list(pool.map(tick, range(24)))
     shown = call(tool, "view", path=f"{ROOT}/list")
     assert all(f"done {n};" in shown for n in range(24)) and "item" not in shown
+
+
+def test_a_range_without_lines_is_shown_as_the_tool_on_files_does(tool: DgentMemoryTool) -> None:
+    call(tool, "create", path="/memories/a", file_text="one")
+    answer = call(tool, "view", path="/memories/a", view_range=[0, 0])
+    assert answer == "Here's the content of /memories/a with line numbers:\n"

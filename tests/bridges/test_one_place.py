@@ -187,6 +187,19 @@ async def test_only_whole_parts_of_names_are_a_user(tmp_path: Path) -> None:
             assert not {*(await forget_user(u, user, dry_run=True)).schemas} - {"langgraph.cache"}
 
 
+async def test_what_has_expired_is_forgotten_too(tmp_path: Path) -> None:
+    async with dgent.open(f"sqlite:///{tmp_path}/desk.db") as u:
+        desk = Desk(u)
+        await desk.cache.aset({(("n",), "k"): (USERS["ada"], 0)})
+        await desk.store.aput(("users", "ada"), "soon", {"text": USERS["ada"]}, ttl=1e-9)
+        note = dgent.Datum.create({"text": USERS["ada"]}, tags={"user:ada"})
+        await u.put(note.replace(expires_at=dgent.clock.now()))
+        assert await u.count() == 0 and holds(tmp_path, USERS["ada"])
+        done = await forget_user(u, "ada")
+        assert {"langgraph.cache", "langgraph.item", "langgraph.vector.2-cosine"} <= done.schemas.keys()
+    assert not holds(tmp_path, USERS["ada"])
+
+
 def test_the_log_is_the_timeline_of_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/desk.db"
     with DgentSaver(url) as saver:

@@ -99,3 +99,17 @@ async def test_a_handle_that_is_not_open_is_named_first() -> None:
         with pytest.raises(errors.Closed, match="this universe is closed") as raised:
             await call(closed)
         assert re.search("async with dgent.open", raised.value.hint), name
+
+
+def test_import_takes_a_noun(dgent_: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "memories.json").write_text('[{"id": "m1", "memory": "Likes tea"}, {"id": 5}]')
+    (tmp_path / "mem0").write_text("a file with the name of a noun")
+    first = dgent_("import", "mem0", "memories.json", "--dry-run")
+    assert "would write" in first.out and "memories.json, row 2: left out" in first.out
+    assert "memories  2     1        0              1" in dgent_("import", "mem0", "memories.json").out
+    found = dgent_("mem0", "import", "memories.json", "--json").data
+    assert (found["read"], found["written"], found["already_there"], found["left_out"]) == (2, 0, 1, 1)
+    assert "the file was cut" in dgent_("import", "./mem0").err
+    assert dgent_("import", "mem0").code != 0
+    assert "agent file" in dgent_("import", "letta", "--help").out

@@ -242,7 +242,7 @@ def _number_lines(path: str, text: str, view_range: list[int] | None) -> str:
     if view_range and len(view_range) == 2:
         first = max(1, view_range[0])
         lines = lines[first - 1 : len(lines) if view_range[1] == -1 else view_range[1]]
-    return "\n".join([f"Here's the content of {path} with line numbers:", *_numbered(lines, first)])
+    return f"Here's the content of {path} with line numbers:\n" + "\n".join(_numbered(lines, first))
 
 
 def _show_change(text: str, line: int) -> str:

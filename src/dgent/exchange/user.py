@@ -119,14 +119,19 @@ async def _find_traces(universe: Universe, user: str) -> dict[str, Trace]:
         _trace(found, datum, user)
     for schema in (await universe.stats()).schemas:
         if _rule_of(schema.name) is not None:
-            query = Query(schema=schema.name, limit=None, content=False)
-            async for datum in universe.iterate(query, raw=True):
+            async for datum in _read_live(universe, Query(schema=schema.name, limit=None, content=False)):
                 _trace(found, datum, user)
-    for expired in (False, True):
-        tagged = Query(tags={tag_of(user)}, limit=None, content=False, expired=expired)
-        for datum in await universe.query(tagged, raw=True):
-            _trace(found, datum, user)
+    async for datum in _read_live(universe, Query(tags={tag_of(user)}, limit=None, content=False)):
+        _trace(found, datum, user)
     return found
+
+
+async def _read_live(universe: Universe, query: Query) -> AsyncIterator[Datum]:
+    """Yield records, with those that have expired and that no sweep has deleted yet."""
+    async for datum in universe.iterate(query, raw=True):
+        yield datum
+    for datum in await universe.query(query.replace(expired=True), raw=True):
+        yield datum
 
 
 async def _read_past(universe: Universe) -> AsyncIterator[Datum]:
@@ -215,7 +220,6 @@ RULES: dict[str, Rule] = {
     "langgraph.item": Rule(
         lambda datum, user: user in datum.data.get("namespace", ()), lambda datum: [f"item={datum.id}"]
     ),
-    "langgraph.expiry": _ITEM,
     "langgraph.cache": Rule(lambda _datum, _user: True),
     "openai_agents.session": Rule(
         lambda datum, user: has_part(datum.data.get("session"), user), lambda datum: _field(datum, "session")

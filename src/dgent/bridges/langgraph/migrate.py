@@ -6,19 +6,15 @@ writes nothing. Writes come before their checkpoints: a thread that is half impo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from langgraph.store.base import InvalidNamespaceError
-from langgraph.store.base import _validate_namespace as check_namespace
-
-from dgent import clock
 from dgent.bridges.langgraph import item as items
 from dgent.bridges.langgraph import record
 from dgent.bridges.langgraph.checkpoint import NewCheckpoint
 from dgent.bridges.langgraph.content import NODE, references
+from dgent.bridges.langgraph.migrate_items import NOTE, ItemImport, read_object, read_texts
 from dgent.bridges.langgraph.opaque import (
     DAMAGE,
     DUMPS,
@@ -31,7 +27,7 @@ from dgent.bridges.langgraph.record import StoredValue, StoredWrite, StoredWrite
 from dgent.bridges.langgraph.thread import ATTEMPTS, nodes_of
 from dgent.config.secret import mask
 from dgent.errors import Conflict, InputError, VersionConflict
-from dgent.exchange.foreign.database import open_database, parse_moment, read_batches
+from dgent.exchange.foreign.database import open_database, read_batches
 from dgent.exchange.foreign.migration import (
     DIFFERENT,
     FORGOTTEN,
@@ -39,15 +35,13 @@ from dgent.exchange.foreign.migration import (
     MigrationTally,
     commit_checked,
     find_forgotten,
-    is_same_data,
 )
 from dgent.model.datum import Datum
 from dgent.store.backend import Check, Op, Put
-from dgent.store.sqlite.foreign import ForeignDatabase, ForeignRow
+from dgent.store.sqlite.foreign import ForeignRow
 from dgent.system.progress import Progress, ProgressReporter
 from dgent.universe.universe import Universe
 
-NOTE = "import from LangGraph"
 CHECKPOINTS = 32  # rows at once
 MAX_BYTES = 8 << 20  # of checkpoints in a commit
 LINE = ("thread_id", "checkpoint_ns", "checkpoint_id")
@@ -102,7 +96,7 @@ async def import_langgraph(
         ):
             await run.take_checkpoints(run.read_checkpoints(rows))
         async for rows in read_batches(database, "store", ORDERS["store"], run.tally, pace):
-            await run.take_items(rows, database if "store_vectors" in database.tables else None)
+            await run.items.take(rows, database if "store_vectors" in database.tables else None)
         pace.end()
     return run.tally.done(mask(source), dry_run)
 
@@ -111,9 +105,10 @@ class LanggraphImport:
     """One import into a universe."""
 
     def __init__(self, universe: Universe, distance: str, dry_run: bool) -> None:
-        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT, items.ITEM)
-        self._universe, self._distance, self.dry_run = universe, distance, dry_run
+        universe.register(record.CHECKPOINT, record.WRITES, record.CONTENT)
+        self._universe, self.dry_run = universe, dry_run
         self.tally = MigrationTally()
+        self.items = ItemImport(universe, self.tally, distance, dry_run)
 
     # -- writes -----------------------------------------------------------------------------
 
@@ -206,7 +201,7 @@ class LanggraphImport:
 
     def _make_checkpoint(self, found: SourceCheckpoint) -> NewCheckpoint:
         values, checkpoint = found.row.values, found.checkpoint
-        thread, namespace, id = _texts(values, LINE)
+        thread, namespace, id = read_texts(values, LINE)
         parent = values.get("parent_checkpoint_id")
         if not isinstance(checkpoint, dict) or checkpoint.get("id") != id:
             raise InputError("its value is not a checkpoint with its id")
@@ -310,157 +305,15 @@ class LanggraphImport:
         name = ", ".join(str(row.values.get(each))[:60] for each in (LINE[0], LINE[2]))
         self.tally.leave("checkpoints", row.table, row.number, f"{reason} ({name})")
 
-    # -- items ------------------------------------------------------------------------------
-
-    async def take_items(self, rows: Sequence[ForeignRow], database: ForeignDatabase | None = None) -> None:
-        """Import items of a store, with their vectors where the file has some."""
-        new: dict[str, tuple[ForeignRow, list[Datum]]] = {}
-        for row in rows:
-            try:
-                datum = _read_item(row)
-                vectors = [] if database is None else self._read_vectors(row, datum, database)
-                if vectors:
-                    datum = datum.replace(
-                        data={**datum.data, "vectors": [each.data["path"] for each in vectors]}
-                    )
-                parts = [datum, *vectors]
-                for each in parts:
-                    each.check()
-            except InputError as error:
-                self.tally.leave("items", row.table, row.number, error.message)
-                continue
-            new[datum.id] = row, parts
-        for _ in range(ATTEMPTS):
-            try:
-                return await self._put_items(new)
-            except VersionConflict:
-                continue
-        raise Conflict("the items of the imported store keep changing")
-
-    async def _put_items(self, new: Mapping[str, tuple[ForeignRow, list[Datum]]]) -> None:
-        there = await self._universe.get_many(list(new), raw=True)
-        gone = await find_forgotten(self._universe, list(new))
-        ops: list[Op] = []
-        verdicts: list[tuple[ForeignRow, str, int]] = []
-        for (id, (row, (datum, *parts))), found in zip(new.items(), there, strict=True):
-            vectors = sum("path" in each.data for each in parts)
-            if id in gone or (found is not None and not _is_same_item(found, datum)):
-                verdicts.append((row, FORGOTTEN if id in gone else DIFFERENT, vectors))
-            elif found is not None:
-                verdicts.append((row, "already_there", vectors))
-            else:
-                ops += [Put(datum, 0), *map(Put, parts)]
-                verdicts.append((row, "written", vectors))
-        if not self.dry_run:
-            await commit_checked(self._universe, ops, NOTE)
-        for row, verdict, vectors in verdicts:
-            if verdict in ("written", "already_there"):
-                self.tally.count("items", verdict)
-            else:
-                self.tally.leave("items", row.table, row.number, verdict)
-            if vectors:
-                what = verdict if verdict in ("written", "already_there") else "left_out"
-                self.tally.count("vectors", what, vectors)
-
-    def _read_vectors(self, row: ForeignRow, item: Datum, database: ForeignDatabase) -> list[Datum]:
-        """Return the records of an item's vectors, as its index would have made them."""
-        found = []
-        where = {name: row.values[name] for name in ("prefix", "key")}
-        for each in database.read("store_vectors", ("field_name",), where):
-            path, data = each.values.get("field_name"), each.values.get("embedding")
-            if not isinstance(path, str) or not isinstance(data, bytes) or not data or len(data) % 4:
-                self.tally.leave("vectors", each.table, row.number, "it is damaged")
-                continue
-            try:
-                schema = items.vector_schema(len(data) // 4, self._distance)
-            except InputError as error:
-                self.tally.leave("vectors", each.table, row.number, error.message)
-                continue
-            self._universe.register(schema)
-            found.append(
-                Datum(
-                    items.part_id("vector", item.id, path),
-                    data={"place": item.data["place"], "item": item.id, "path": path},
-                    content=data,
-                    schema=schema.name,
-                    schema_version=schema.version,
-                    expires_at=item.expires_at,
-                )
-            )
-        return found
-
 
 def _read_write(row: ForeignRow) -> tuple[list[str], StoredWrite]:
     values = row.values
     kind, data, index = values.get("type"), values.get("value"), values.get("idx")
-    texts = _texts(values, (*LINE, "task_id"))
-    (channel,) = _texts(values, ("channel",))
+    texts = read_texts(values, (*LINE, "task_id"))
+    (channel,) = read_texts(values, ("channel",))
     if type(index) is not int:
         raise InputError("its idx is not a number")
     wrong = check_typed(kind, data)
     if wrong is not None:
         raise InputError(f"{wrong} ({texts[0]:.60}, {texts[2]:.60}, {channel:.60})")
     return texts, StoredWrite(index, channel, str(kind), data or b"")
-
-
-def _read_item(row: ForeignRow) -> Datum:
-    """Return the record of an item."""
-    values = row.values
-    prefix, key = _texts(values, ("prefix", "key"))
-    namespace = tuple(prefix.split("."))
-    try:
-        check_namespace(namespace)
-    except InvalidNamespaceError as error:
-        raise InputError(f"its namespace is not valid: {error!s:.120}") from None
-    value = read_object(values.get("value"))
-    created, updated = parse_moment(values.get("created_at")), parse_moment(values.get("updated_at"))
-    ends: Any = values.get("expires_at")
-    ttl: Any = values.get("ttl_minutes")
-    expires = parse_moment(ends)
-    if ends is not None and expires is None:
-        raise InputError("its expires_at is not a time")
-    left = None if expires is None else (expires - clock.now()).total_seconds()
-    if left is not None and left <= 0:
-        raise InputError(f"it expired at {ends}")
-    minutes = float(ttl) if type(ttl) in (int, float) else None
-    if minutes is None and left is not None:
-        minutes = left / 60
-    datum = items.make_item(namespace, key, value, minutes, (), None)
-    data = dict(datum.data)
-    if updated is not None:
-        data["updated_us"] = clock.to_us(updated)
-    return Datum(
-        datum.id,
-        created,
-        data,
-        datum.content,
-        schema=datum.schema,
-        schema_version=datum.schema_version,
-        expires_at=expires or datum.expires_at,
-    )
-
-
-def _is_same_item(found: Datum, made: Datum) -> bool:
-    """Return whether a stored item is the one of the source, whatever is left of its time to live."""
-    first, second = ({**each.data, "ttl": 0, "vectors": 0} for each in (found, made))
-    return found.content == made.content and is_same_data(first, second)
-
-
-def read_object(given: Any) -> dict[str, Any]:
-    """Return a JSON object that was given or written as JSON; raises InputError for anything else."""
-    if given is None:
-        return {}
-    try:
-        found = given if isinstance(given, dict) else json.loads(given)
-    except DAMAGE as error:
-        raise InputError(f"is not JSON: {error!s:.100}") from None
-    if not isinstance(found, dict):
-        raise InputError("is not a JSON object")
-    return found
-
-
-def _texts(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    for name in names:
-        if not isinstance(values.get(name), str):
-            raise InputError(f"its {name} is not a text")
-    return [values[name] for name in names]

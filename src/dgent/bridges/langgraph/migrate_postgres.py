@@ -13,8 +13,8 @@ from dgent.bridges.langgraph.migrate import (
     ORDERS,
     LanggraphImport,
     SourceCheckpoint,
-    read_object,
 )
+from dgent.bridges.langgraph.migrate_items import read_object
 from dgent.bridges.langgraph.opaque import DAMAGE, Raw, check_typed, load_typed
 from dgent.config.secret import mask
 from dgent.errors import InputError
@@ -63,7 +63,7 @@ async def _take(run: LanggraphImport, tables: ForeignTables, table: str, rows: l
             row.values["value"] = row.values.get("blob")
         await run.take_writes(rows)
     elif table == "store":
-        await run.take_items(rows)
+        await run.items.take(rows)
     else:
         found = []
         for row in rows:

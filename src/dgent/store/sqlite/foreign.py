@@ -16,6 +16,7 @@ from dgent.store.sqlite.connection import check_library
 from dgent.store.sqlite.format import APPLICATION_ID
 
 MAX_VALUE_BYTES = 64 << 20
+MAX_WHOLE_BYTES = 512 << 20  # of a value that an import takes apart
 MAX_TABLES = 10_000
 _OFF = (
     apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER,
@@ -68,6 +69,7 @@ class ForeignDatabase:
             uri, flags = f"{storage.uri(path)}?mode=ro&immutable=1", apsw.SQLITE_OPEN_READONLY
         try:
             self._connection = _open(uri, flags | apsw.SQLITE_OPEN_URI)
+            self._connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_WHOLE_BYTES)
             self.tables = {name: self._list_columns(name) for name in _list_tables(self._connection)}
             self._encoding = str(self._connection.execute("PRAGMA encoding").get)
         except (apsw.Error, UnicodeDecodeError) as error:

@@ -20,7 +20,7 @@ def draw_migration(found: Any, paint: Paint) -> Lines:
         [paint(each.kind, fg="cyan"), *(f"{getattr(each, name):,}" for name in fields)]
         for each in (*found.kinds, *_total(found))
     ]
-    lines = table(paint, ("", "read", written, "already there", "left out"), rows)
+    lines = table(paint, ("kind", "read", written, "already there", "left out"), rows)
     for each in found.problems[:SHOWN]:
         place = f"{each.file}, row {each.line}" if each.line else each.file
         lines.append(paint(f"{place}: {each.message}", fg="yellow"))
