@@ -259,6 +259,18 @@ async def test_many_at_once_keep_their_order(engine: str, tmp_path: Path) -> Non
     await session.aclose()
 
 
+async def test_a_change_does_not_overtake_those_before_the_store_was_open(tmp_path: Path) -> None:
+    session = DgentSession("s", f"sqlite:///{tmp_path}/s.db")
+    items = [{"role": "user", "content": f"{number}"} for number in range(12)]
+    adding = []
+    for item in items:  # the store opens on a thread of its own between some of these
+        adding.append(asyncio.ensure_future(session.add_items([item])))
+        await asyncio.sleep(0.002)
+    await asyncio.gather(*adding)
+    assert await session.get_items() == items
+    await session.aclose()
+
+
 async def test_two_stores_that_write_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     async with dgent.open(url) as u, dgent.open(url) as v:

@@ -56,7 +56,7 @@ class DgentSession:
         self._place = anywhere(place)
         self._place.register(records.SESSION, records.ITEM, records.USAGE)
         self._closed = False
-        self._changing = 0  # changes under way that were begun without a lock
+        self._changing = 0  # changes under way
         # The current branch, and how often the session had been cleared then; None before the first look.
         self._state: tuple[str, int | None] = (MAIN, None)
 
@@ -336,15 +336,16 @@ class DgentSession:
             return await work(universe, talk, self._resolve(talk, state))
 
         async def change() -> R:
-            if self._place.is_near and not self._changing:  # else others come first
-                self._changing += 1
-                try:
+            is_alone = not self._changing  # else others come first, also those that wait for the store to open
+            self._changing += 1
+            try:
+                if is_alone and self._place.is_near:
                     done = await self._place.arun(records.try_change, self.session_id, note, attempt)
-                finally:
-                    self._changing -= 1
-                if done is not None:
-                    return done[0]
-            return await self._place.arun(records.change_talk, self.session_id, note, attempt)
+                    if done is not None:
+                        return done[0]
+                return await self._place.arun(records.change_talk, self.session_id, note, attempt)
+            finally:
+                self._changing -= 1
 
         return await _await_mutation(change())
 
