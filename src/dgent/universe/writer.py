@@ -48,10 +48,10 @@ class UniverseWriter(UniverseHandle):
         self._check()
         if self._undeclared:
             await self._ready()
-        if any(type(op) is Put and op.datum.extra is not None for op in ops):
-            self._expiry.start(self._as_universe())
         commit = Commit(ops, key, guard, self.author, note, kind, of_seq, self._room, statements=statements)
         done = await self.backend.commit(commit, self.contracts)
+        if any(type(op) is Put and op.datum.extra is not None for op in ops):  # they are checked by now
+            self._expiry.start(self._as_universe())
         if self._texts:
             self._count_texts(ops)
         return done
