@@ -486,7 +486,7 @@ class SQLiteReading(VectorReads):
         matching = scan_sql(between, *self._narrowing(scan))
         values = (scan.index_number, *place, *self._values(scan))
         if waiting is None or not (waiting.removed or waiting.touched):
-            # One text of all keys: a row for each takes three times as long.
+            # One text of all keys: for 50,000 of them, a row for each took two to four times as long.
             sql = f"SELECT group_concat(dk) FROM (SELECT e.dk FROM {matching} LIMIT ?)"
             ((text,),) = self._all(sql, *values, limit)
             own: list[int] = msgspec.json.decode(f"[{text or ''}]")
