@@ -336,7 +336,7 @@ class DgentSession:
             return await work(universe, talk, self._resolve(talk, state))
 
         async def change() -> R:
-            is_alone = not self._changing  # else others come first, also those that wait for the store to open
+            is_alone = not self._changing  # else others come first, also before the store is open
             self._changing += 1
             try:
                 if is_alone and self._place.is_near:
