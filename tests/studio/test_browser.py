@@ -177,7 +177,8 @@ def test_an_edit_that_collides_overwrites_nothing(shown: Shown) -> None:
     assert "mine" in conflict.inner_text()
     assert page.locator("#editor").input_value() == "# Release 2.0\n\nmine\n"
     conflict.get_by_role("button", name="Save mine on top of version 3").click()
-    page.get_by_text("Saved as version 4.").wait_for()
+    conflict.wait_for(state="detached")
+    page.get_by_text("Saved as version 4.").last.wait_for()  # that of another test may still be there
     shown.watched.open("memory/scout/plan?tab=history")
     page.get_by_text("a shorter plan").wait_for()
     page.get_by_text("forgot one").wait_for()
