@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -59,17 +60,27 @@ class Stopped:
         return self.now
 
 
-async def in_thread(work: Callable[[Stopped], R]) -> R:
-    """Run work on a thread; a cancelled caller waits until the work noticed and tidied up."""
+async def in_thread(work: Callable[[Stopped], R], release: Callable[[R], object] | None = None) -> R:
+    """Run work on a thread; a cancelled caller waits until the work noticed and tidied up.
+
+    `release` closes what the work returned for a caller who was cancelled, such as an open file.
+    """
     stopped = Stopped()
     future = asyncio.get_running_loop().run_in_executor(None, work, stopped)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         stopped.now = True
+        if release is not None:  # by the future itself: the caller may be cancelled once more
+            future.add_done_callback(partial(_release_result, release))
         with suppress(BaseException):
             await asyncio.shield(future)
         raise
+
+
+def _release_result(release: Callable[[R], object], done: asyncio.Future[R]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        release(done.result())
 
 
 async def in_daemon_thread(work: Callable[[], R]) -> R:

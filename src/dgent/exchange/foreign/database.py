@@ -40,10 +40,14 @@ async def open_database(path: Path) -> AsyncIterator[ForeignDatabase]:
         before = _state(path)
         if any(state and state[1] for state in before[1:]):
             copy = await in_thread(lambda _: _copy(path, Path(folder)))
-            database = await in_thread(lambda _: ForeignDatabase(copy, untouched=False))
+            database = await in_thread(
+                lambda _: ForeignDatabase(copy, untouched=False), ForeignDatabase.close
+            )
         else:
             copy = ""
-            database = await in_thread(lambda _: ForeignDatabase(str(path), untouched=True))
+            database = await in_thread(
+                lambda _: ForeignDatabase(str(path), untouched=True), ForeignDatabase.close
+            )
         try:
             yield database
         finally:

@@ -85,7 +85,9 @@ class FileContents:
 
     async def read(self, sha256: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes from `start` to before `end`; Corrupt where there are none."""
-        handle, part = await in_thread(lambda _: self._open(sha256, start, end))
+        handle, part = await in_thread(
+            lambda _: self._open(sha256, start, end), lambda opened: os.close(opened[0])
+        )
         try:
             while part:
                 yield part
@@ -149,7 +151,7 @@ class FileContents:
     async def remove(self, sha256: str, is_used: Callable[[], Awaitable[bool]]) -> bool:
         """Remove a content unless an upload holds it, or it is used."""
         path = self.path_of(sha256)
-        handle = await in_thread(lambda _: _lock(path, shared=False))
+        handle = await in_thread(lambda _: _lock(path, shared=False), _unlock)
         if handle is None:
             return False
         try:
@@ -536,6 +538,11 @@ def _lock(path: str, *, shared: bool) -> int | None:
         return handle
     os.close(handle)
     return None
+
+
+def _unlock(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _link(path: str, name: str) -> bool:
