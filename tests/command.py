@@ -11,12 +11,12 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import logging
 import marshal
 import os
 import random
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,8 +31,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dgent.errors import Unsupported
+
 ROOT = Path(__file__).resolve().parents[1]
 ENV = "DGENT_TEST_FORKER"
+# What takes longest to import of that which programs need often, as far as it is installed.
+EXTRAS = (
+    "numpy",
+    "dgent.store.postgres.backend",
+    "dgent.doors.http.serve",
+    "dgent.doors.mcp.serve",
+    "dgent.doors.acp.serve",
+)
 CLIENT = """#!{python} -IS
 import _signal, _socket, marshal, os, sys
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -96,10 +106,14 @@ def _scripts() -> tempfile.TemporaryDirectory[str]:
 
 
 @cache
-def _server() -> str:
-    """Start the process that forks programs, where the tests have none; return the path of its socket."""
-    folder = tempfile.TemporaryDirectory(prefix="dgent-command-")
-    path = os.path.join(folder.name, "socket")
+def begin_server() -> tuple[subprocess.Popen[bytes], str]:
+    """Start the process that forks programs, and return it with the path of its socket.
+
+    It is one of its own, which has loaded no tests: a fork of all that pytest has collected takes twice as
+    long as a whole program.
+    """
+    folder = tempfile.mkdtemp(prefix="dgent-command-")  # no TemporaryDirectory, which a worker would remove
+    path = os.path.join(folder, "socket")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     server = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.command", path],
@@ -108,49 +122,33 @@ def _server() -> str:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert server.stdin is not None and server.stdout is not None
-    told = server.stdout.readline()
-    assert told == b"ready\n"
+    owner = os.getpid()
 
     def end() -> None:
-        server.communicate()
-        folder.cleanup()
+        if os.getpid() == owner:  # not a worker, which was forked
+            server.communicate()
+            shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
+    return server, path
+
+
+def share_server() -> None:
+    """Have all workers that are forked from now on use one server."""
+    os.environ[ENV] = _server()
+
+
+@cache
+def _server() -> str:
+    """Return the path of the socket of the process that forks programs."""
+    server, path = begin_server()
+    assert server.stdout is not None
+    told = server.stdout.readline()
+    assert told == b"ready\n"
     return path
 
 
 # -- the other side: the process that forks ---------------------------------------------------
-
-
-def fork_server() -> None:
-    """Fork a server from this process, which has loaded the tests; it ends with this process."""
-    folder = tempfile.mkdtemp(prefix="dgent-command-")
-    path = os.path.join(folder, "socket")
-    over, held = os.pipe()
-    listening = _listen(path)
-    if not os.fork():
-        os.close(held)
-        for stream, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
-            os.dup2(os.open(os.devnull, mode), stream)
-        with suppress(BaseException):
-            _forget_pytest()
-            _serve(listening, over)
-        os.unlink(path)
-        os.rmdir(folder)
-        os._exit(0)
-    os.close(over)
-    listening.close()
-    os.environ[ENV] = path
-
-
-def _forget_pytest() -> None:
-    """Take back what pytest did to this process, for the programs' sake."""
-    warnings.resetwarnings()
-    warnings.simplefilter("error")
-    logging.root.handlers.clear()
-    sys.breakpointhook = sys.__breakpointhook__
-    gc.enable()
 
 
 def _load() -> None:
@@ -162,6 +160,11 @@ def _load() -> None:
     modules = {*MODULES.values(), *(f"dgent.doors.cli.{name}" for name in doors)}
     for module in sorted(modules | {f"dgent.store.{name}" for name in engines}):
         importlib.import_module(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in EXTRAS:
+            with suppress(ImportError, Unsupported):
+                importlib.import_module(module)
 
 
 def _receive(connection: socket.socket) -> tuple[Order, list[int]]:
@@ -243,9 +246,9 @@ def _listen(path: str) -> socket.socket:
 
 def _main(path: str) -> None:
     _load()
-    listening = _listen(path)
-    os.write(1, b"ready\n")
-    _serve(listening, 0)
+    with _listen(path) as listening:
+        os.write(1, b"ready\n")
+        _serve(listening, 0)
 
 
 def _serve(listening: socket.socket, over: int) -> None:

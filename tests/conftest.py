@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import engine
 
 from dgent.store.sqlite import kernel
+from tests import command
 from tests.parallel import pytest_addoption, pytest_runtestloop
 from tests.postgres.server import NoServer
 from tests.scratch import memory, store_path, tmp_path
@@ -40,8 +41,16 @@ engine.MAX_SHRINKING_SECONDS = 60
 gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Load what programs need on the other core while the tests are collected."""
+    if session.config.option.forks:
+        command.begin_server()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare every later search for garbage the thousands of tests, which stay to the end."""
+    if session.config.option.forks:
+        command.share_server()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)  # as often as usual, the searches would take three times as long
     gc.enable()

@@ -24,8 +24,6 @@ import pytest
 from _pytest.capture import FDCapture
 from _pytest.terminal import TerminalReporter
 
-from tests import command
-
 SHARE = 6  # of what is left, a worker gets this part of its equal share
 QUICK_S = 0.05  # reports of setups and teardowns that passed sooner are not sent
 
@@ -94,7 +92,6 @@ class Parent:
 
     def run(self, count: int) -> None:
         """Run all tests; returns early if the session is to stop."""
-        command.fork_server()
         with selectors.DefaultSelector() as selector:
             self._start(selector, count)
             try:
