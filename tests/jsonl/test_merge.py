@@ -148,6 +148,13 @@ def test_a_deletion_that_one_side_dropped_does_not_come_back(first: Any, left: A
     asyncio.run(_run(*sides, [("rewrite", False)]))
 
 
+def test_edits_that_were_compacted_are_no_dispute_when_the_id_was_forgotten_before() -> None:
+    tick = Put(typed_record("b", 0, schema="tick"))
+    first = [("commit", [_note("a")]), ("forget", "a"), ("commit", [_note("a"), tick])]
+    edits = [("commit", [Put(typed_record("a", n, schema="note"))]) for n in (1, 0)]
+    asyncio.run(_run(first, [], [*edits, ("rewrite", False)]))
+
+
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("edits", [1, 3, 4])
 async def test_an_edit_is_not_passed_over_when_the_other_copy_compacted(

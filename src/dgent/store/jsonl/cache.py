@@ -175,7 +175,7 @@ FIND_INCOMPLETE = (
 """Finds the commits that do not count because lines of them are missing, and the files of the others."""
 PURGING = "SELECT 1 FROM meta WHERE name = 'purging'"
 _HEADS = (
-    f"SELECT l.sum, {ID_TEXT}, l.said FROM j_line l JOIN j_file f ON f.file = l.file"
+    f"SELECT l.sum, {ID_TEXT}, l.said, l.after FROM j_line l JOIN j_file f ON f.file = l.file"
     " JOIN datum d ON d.dk = l.dk AND d.rev = l.rev AND d.trail = 0 WHERE f.name = ?"
 )
 _CONFLICTS = (
@@ -371,9 +371,9 @@ class Cache:
         """Return the sums of all lines."""
         return {found[0] for found in self.ask("SELECT sum FROM j_line")}
 
-    def heads_in(self, name: str) -> dict[str, tuple[str, int]]:
-        """Return id and rev of the newest versions that were read from a file, by the sums of their lines."""
-        return {made: (id, said) for made, id, said in self.ask(_HEADS, name)}
+    def heads_in(self, name: str) -> list[tuple[str, str, int, int]]:
+        """Return the newest versions that were read from a file: sum of the line, id, rev, and `after`."""
+        return self.ask(_HEADS, name)
 
     def move_line(self, record_key: int, rev: int, name: str) -> None:
         """Record that a line is in another file now."""

@@ -163,14 +163,16 @@ class FileReplay:
             line: RecordLine = found.read.line
             there.update((found.read.sum, line.sum))
             newest[line.id] = max(line.rev, newest.get(line.id, 0))
-        forgotten: set[str] = set()
+        forgotten: dict[str, int] = {}  # the last rev of a forgotten record, by the hash of its id
         for mark in _marks(scans):
-            forgotten.update(hashed for hashed, _ in mark.forget if hashed not in mark.lines)
+            revs = {hashed: rev for hashed, rev in mark.forget if hashed not in mark.lines}
+            forgotten |= {hashed: max(rev, forgotten.get(hashed, 0)) for hashed, rev in revs.items()}
             there.update(*mark.lines.values())
         dropped: set[str] = set()
         for name in (*whole, *gone):
-            for made, (id, said) in self._cache.heads_in(name).items():
-                if made in there or self._cache.hash(id).hex() in forgotten:
+            for made, id, said, after in self._cache.heads_in(name):
+                # One that was created again after its id was forgotten is not the forgotten one.
+                if made in there or forgotten.get(self._cache.hash(id).hex(), 0) > after:
                     continue
                 if newest.get(id, 0) <= said:
                     raise _Vanished
