@@ -153,7 +153,9 @@ async def test_a_cancelled_one_is_left_out(tmp_path: Path, durability: str, writ
     await u.close()
 
 
-async def test_records_with_other_entries_go_the_usual_way(tmp_path: Path, written: list[int]) -> None:
+async def test_records_with_texts_go_the_usual_way_of_whoever_indexes_them(
+    tmp_path: Path, written: list[int]
+) -> None:
     u = await opened(tmp_path / "s.db")
     await asyncio.gather(*[u.remember(Told(f"a parser {n}")) for n in range(20)])
     assert len(await u.search("parser", k=50)) == 20
@@ -163,9 +165,22 @@ async def test_records_with_other_entries_go_the_usual_way(tmp_path: Path, writt
     plain.register(NOTE, Schema("told", 1, Told))  # the store knows of the texts, this program does not
     for _ in range(3):
         await asyncio.gather(*[plain.remember(Told(f"a parser {n}")) for n in range(20)])
-    assert written == [0], "refused once, and not tried again"
+    assert written == [20, 20], "the first ones before the store is known to have the schema"
     assert await plain.count(schema="told") == 80
     await plain.close()
+    u = await opened(tmp_path / "s.db")
+    assert len(await u.search("parser", k=100)) == 80, "those of the others wait for the index, too"
+    await u.close()
+
+
+async def test_records_with_other_entries_go_the_usual_way(tmp_path: Path, written: list[int]) -> None:
+    async with dgent.open(f"sqlite:///{tmp_path}/s.db") as u:
+        u.register(Schema("told", 1, Told, indexes=("text.*",)))  # of items, should it ever be a list
+        await u.remember(Told("the first of its schema"))
+        for _ in range(3):
+            await asyncio.gather(*[u.remember(Told(f"{n}")) for n in range(20)])
+        assert written == [0], "refused once, and not tried again"
+        assert await u.count(schema="told", where={"text": "7"}) == 3
 
 
 async def test_the_first_records_of_a_schema_are_stored(tmp_path: Path) -> None:

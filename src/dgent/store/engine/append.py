@@ -13,7 +13,16 @@ from dgent.model import reserved
 from dgent.model.contract.scalar import Kind
 from dgent.store.backend import KINDS, Commit, Committed, Written
 from dgent.store.engine.batch import FEWEST, Batch, join
-from dgent.store.engine.catalog import IndexName, SchemaState, TailRecord, derive_keys, index_key, number_key
+from dgent.store.engine.catalog import (
+    IndexName,
+    SchemaState,
+    TailRecord,
+    derive_keys,
+    derived_indexes,
+    index_key,
+    number_key,
+    waiting_key,
+)
 from dgent.store.engine.kernel import PUT, QUIET, Logged, LoggedOp
 from dgent.store.engine.row import EncodedDatum, Row
 
@@ -45,7 +54,8 @@ class _Form(NamedTuple):
     keys: list[bytes]  # besides those of tags and fields
     fields: tuple[tuple[paths.Path, Kind | None], ...] | None  # None: their entries need a closer look
     first: int  # the number of the schema's index
-    last: list[int]  # those of the author's and of the fields' indexes
+    last: list[int]  # those of the author's and of the fields' indexes, and of those that versions wait for
+    waits: int  # for so many indexes of texts or vectors
     by_tag: dict[str, int]
     numbers: dict[str, list[int]]  # of all their indexes, by the text of their tags
     texts: dict[str, bytes]  # keys of texts in indexes of fields
@@ -183,6 +193,8 @@ class Appender:
                 keys = [b""] * len(made.tag_list) + form.keys
                 for path, value_kind in form.fields:
                     keys.append(_field_key(form, plain, path, value_kind))
+                if form.waits:
+                    keys += [waiting_key(rev, created_at)] * form.waits
                 records.append((created_at, record_key, numbers, keys, _NO_NUMBERS, _NO_KEYS))
             ops.append((form.code, record_key, rev))
             new.append(row)
@@ -266,8 +278,7 @@ class Appender:
         """Return the entries of a record that has other ones than most."""
         keys = derive_keys(state, made.plain) if state.paths or state.refs else {}
         entries = self._ledger.entries(row, made.tag_list, state, keys)
-        if state.text or state.vector:
-            entries += self._ledger.note_version(row, state)
+        entries += self._ledger.note_version(row, state)
         numbers, keys_of = [entry[0] for entry in entries], [entry[1] for entry in entries]
         return row.created_at, row.record_key, numbers, keys_of, [], []
 
@@ -286,12 +297,23 @@ class Appender:
         if author != state.usual_author:
             last.insert(0, template.author)
             keys.append(number_key(author))
-        noted = state.text or state.vector
-        single = not state.refs and not noted and not any(map(paths.list_path, state.paths))
+        waited_for = [kernel.make_index(name) for name in derived_indexes(state)]
+        last += waited_for
+        single = not state.refs and not any(map(paths.list_path, state.paths))
         fields = tuple([(paths.parse(path), state.kinds.get(path)) for path in state.paths])
         code = PUT if state.feed else PUT | QUIET
         form = _Form(
-            state, author, code, keys, fields if single else None, template.timed[0], last, {}, {}, {}
+            state,
+            author,
+            code,
+            keys,
+            fields if single else None,
+            template.timed[0],
+            last,
+            len(waited_for),
+            {},
+            {},
+            {},
         )
         if len(self.forms) >= _MAX_FORMS:
             self.forms.clear()
@@ -341,6 +363,7 @@ def _list_keys(form: _Form, batch: Batch) -> list[list[bytes]]:
     """Return the keys of each record of a batch in its indexes; records with the same keys share a list."""
     assert form.fields is not None, "one key for each field"
     columns = [[_field_key(form, body, *field) for body in batch.plain] for field in form.fields]
+    columns += [[waiting_key(1, created_at) for created_at in batch.times]] * form.waits
     shared: dict[tuple[Any, ...], list[bytes]] = {}
     keys = []
     for place in zip(map(len, batch.tag_lists), *columns, strict=True):

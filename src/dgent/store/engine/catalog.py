@@ -374,13 +374,17 @@ def is_derived(name: IndexName) -> bool:
     return name.path.startswith((TEXT, VECTOR))
 
 
-def waiting_entry(index: int, rev: int, created_at: int, record_key: int) -> Entry:
-    """Return the entry of a version that waits for an index of texts or vectors.
+def waiting_key(rev: int, created_at: int) -> bytes:
+    """Return the key under which a version waits for an index of texts or vectors.
 
-    Its key holds the time too: a record that is made anew has another one, and the entry must be found.
+    It holds the time too: a record that is made anew has another one, and its entry must be found.
     """
-    key = rev.to_bytes(8, "big") + (created_at - T_MIN).to_bytes(8, "big")
-    return index, key, created_at, record_key
+    return rev.to_bytes(8, "big") + (created_at - T_MIN).to_bytes(8, "big")
+
+
+def waiting_entry(index: int, rev: int, created_at: int, record_key: int) -> Entry:
+    """Return the entry of a version that waits for an index of texts or vectors."""
+    return index, waiting_key(rev, created_at), created_at, record_key
 
 
 def find_waiting_entry(index: int, key: bytes, record_key: int) -> Entry:
