@@ -39,9 +39,9 @@ async def test_a_token_gives_its_agent_and_trust(u: dgent.Universe) -> None:
 async def test_other_texts_are_refused(u: dgent.Universe) -> None:
     made, text = await create_token(u, SCOUT)
     other = (await create_token(u, SCOUT))[1]
-    secret = text.rpartition("_")[2]
+    secret = text.split("_", 2)[2]
     wrong = ["", "x", text[:-1], text + "a", text.upper(), f"dgent_{made.id}_{secret[::-1]}", "dgent_" * 100]
-    wrong.append(f"dgent_{made.id}_{other.rpartition('_')[2]}")
+    wrong.append(f"dgent_{made.id}_{other.split('_', 2)[2]}")
     for each in [*wrong, text.replace(made.id, "a" * 12), text + "\n", text.replace("_", "\0")]:
         with pytest.raises(dgent.Denied):
             await check_token(u, each)
@@ -49,7 +49,7 @@ async def test_other_texts_are_refused(u: dgent.Universe) -> None:
 
 async def test_the_secret_is_in_no_file(u: dgent.Universe, tmp_path: Path) -> None:
     _, text = await create_token(u, SCOUT)
-    secret = text.rpartition("_")[2].encode()
+    secret = text.split("_", 2)[2].encode()
     held = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert held and not any(secret in path.read_bytes() for path in held)
 
