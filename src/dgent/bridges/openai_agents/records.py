@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +22,6 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.model.schema import Schema
 from dgent.store.backend import Delete, Op, Put
-from dgent.sync.handle import begin_anywhere
 from dgent.universe.universe import Universe
 
 R = TypeVar("R")
@@ -34,6 +34,7 @@ MAIN = "main"
 ALL = 1_000_000  # items of a branch
 AT_ONCE = 64  # items that one read finds by their ids
 ATTEMPTS = 64  # at a change while other processes change the session
+NONE_KEPT: Mapping[str, Datum] = MappingProxyType({})
 
 
 class Branch(msgspec.Struct):
@@ -111,26 +112,16 @@ def usage_id(session: str, branch: str, turn: int) -> str:
     return record_id(USAGE.name, session, branch, str(turn))
 
 
+async def read_session(universe: Universe, session: str) -> tuple[dict[str, Any] | None, int]:
+    """Return the data of a session and its revision, which is 0 if nothing was stored yet."""
+    datum = await universe.get(session_record_id(session), raw=True)
+    return (None, 0) if datum is None else (datum.data, datum.rev)
+
+
 async def read_talk(universe: Universe, session: str) -> tuple[Talk, int]:
     """Return a session and its revision, which is 0 if nothing was stored yet."""
-    datum = await universe.get(session_record_id(session), raw=True)
-    if datum is None:
-        return Talk(session), 0
-    return msgspec.convert(datum.data, Talk), datum.rev
-
-
-@begin_anywhere
-async def try_change(universe: Universe, session: str, note: str, work: Work[R]) -> tuple[R] | None:
-    """Do what a function says like `change_talk`, once, and return its result; None if others were faster."""
-    talk, rev = await read_talk(universe, session)
-    ops, result = await work(universe, talk)
-    if ops is None:
-        return (result,)
-    try:
-        await universe.commit([Put(make_session(universe, talk), rev), *ops], note=note)
-    except VersionConflict:
-        return None
-    return (result,)
+    data, rev = await read_session(universe, session)
+    return Talk(session) if data is None else msgspec.convert(data, Talk), rev
 
 
 async def change_talk(universe: Universe, session: str, note: str, work: Work[R]) -> R:
@@ -160,15 +151,28 @@ def make_session(universe: Universe, talk: Talk) -> Datum:
     return _make(universe, SESSION, session_record_id(talk.session), msgspec.to_builtins(talk))
 
 
-async def read_chain(universe: Universe, branch: Branch, limit: int | None = None) -> list[Datum]:
-    """Return the items of a branch, or the last of them, the first one first."""
+async def read_chain(
+    universe: Universe, branch: Branch, limit: int | None = None, kept: Mapping[str, Datum] = NONE_KEPT
+) -> list[Datum]:
+    """Return the items of a branch, or the last of them, the first one first; those that are kept unread."""
     if branch.head is None or limit == 0:
         return []
     wanted = min(limit or branch.length, branch.length)
     return (
-        await _read_run(universe, branch.head, wanted)
+        _walk_kept(kept, branch.head, wanted)
+        or await _read_run(universe, branch.head, wanted)
         or (await universe.backend.ancestors(branch.head, min(limit or ALL, ALL)))[::-1]
     )
+
+
+def _walk_kept(kept: Mapping[str, Datum], head: str, count: int) -> list[Datum]:
+    """Return items from parent to parent, up to one; none unless all are kept."""
+    found: list[Datum] = []
+    id: str | None = head
+    while id is not None and len(found) < count and (item := kept.get(id)) is not None:
+        found.append(item)
+        id = item.parent_id
+    return found[::-1] if len(found) == count else []
 
 
 async def _read_run(universe: Universe, head: str, count: int) -> list[Datum]:

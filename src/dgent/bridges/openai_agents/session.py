@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dgent.errors import Unsupported
@@ -21,8 +21,9 @@ except ImportError as error:
     ) from None
 
 from dgent.bridges.openai_agents import item as items_
+from dgent.bridges.openai_agents import kept as kept_
 from dgent.bridges.openai_agents import records
-from dgent.bridges.openai_agents.records import MAIN, Branch, Talk
+from dgent.bridges.openai_agents.records import MAIN, Branch, Talk, Work
 from dgent.model.datum import Datum
 from dgent.store.backend import Delete, Op
 from dgent.sync.handle import Anywhere, anywhere, begin_anywhere
@@ -57,6 +58,7 @@ class DgentSession:
         self._place.register(records.SESSION, records.ITEM, records.USAGE)
         self._closed = False
         self._changing = 0  # changes under way
+        self._kept = kept_.UNKNOWN
         # The current branch, and how often the session had been cleared then; None before the first look.
         self._state: tuple[str, int | None] = (MAIN, None)
 
@@ -89,7 +91,7 @@ class DgentSession:
             branch = talk.find(name)
             if branch.head is None:
                 return None, None
-            chain = await records.read_chain(universe, branch, 2)
+            chain = await records.read_chain(universe, branch, 2, self._items_of(universe))
             if not chain:  # somebody deleted the record itself
                 talk.keep(Branch(name))
                 return [], None
@@ -340,7 +342,7 @@ class DgentSession:
             self._changing += 1
             try:
                 if is_alone and self._place.is_near:
-                    done = await self._place.arun(records.try_change, self.session_id, note, attempt)
+                    done = await self._place.arun(self._try, note, attempt)
                     if done is not None:
                         return done[0]
                 return await self._place.arun(records.change_talk, self.session_id, note, attempt)
@@ -348,6 +350,20 @@ class DgentSession:
                 self._changing -= 1
 
         return await _await_mutation(change())
+
+    @begin_anywhere
+    async def _try(self, universe: Universe, note: str, attempt: Work[R]) -> tuple[R] | None:
+        self._kept = await kept_.look(universe, self.session_id, self._kept)
+        done = await kept_.try_change(universe, self._kept, self.session_id, note, attempt)
+        if done is None:
+            return None
+        result, self._kept = done
+        return (result,)
+
+    def _items_of(self, universe: Universe) -> Mapping[str, Datum]:
+        """Return the items that are known to be as they were read."""
+        kept = self._kept
+        return kept.items if kept.is_current(universe) else records.NONE_KEPT
 
     @begin_anywhere
     async def _look(self, universe: Universe) -> tuple[Talk, str]:
@@ -359,13 +375,17 @@ class DgentSession:
         """Return the items of a branch, all of one moment."""
         seen = None
         while True:
-            talk, rev = await records.read_talk(universe, self.session_id)
+            kept = await kept_.look(universe, self.session_id, self._kept)
+            talk = kept.make_talk(self.session_id)
             branch = talk.find(self._resolve(talk, self._state) if name is None else name)
-            chain = await records.read_chain(universe, branch, limit)
+            chain = await records.read_chain(universe, branch, limit, kept.items)
             expected = branch.length if limit is None else min(limit, branch.length)
-            if len(chain) == expected or seen == rev:  # else an item went between the two reads
+            if len(chain) == expected or seen == kept.rev:  # else an item went between the two reads
+                if kept.is_current(universe):
+                    kept.add(chain)
+                    self._kept = kept
                 return chain
-            seen = rev
+            seen = kept.rev
 
     @begin_anywhere
     async def _usage(self, universe: Universe) -> list[dict[str, Any]]:
