@@ -29,6 +29,7 @@ from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
 import dgent
 from dgent.bridges.openai_agents import DgentSession
+from tests.command import python
 from tests.postgres.lease import url_for
 from tests.soak import times
 
@@ -282,6 +283,54 @@ async def test_two_stores_that_write_at_once(tmp_path: Path) -> None:
         assert said[::2] == said[1::2] and sorted(map(int, said[::2])) == [*range(20)]
         for session in sessions:
             await session.aclose()
+
+
+OTHER = """
+import asyncio, sys, dgent
+from dgent.bridges.openai_agents import DgentSession, records
+
+async def main():
+    url, what = sys.argv[1:]
+    session = DgentSession("s", url)
+    if what == "pop":
+        await session.pop_item()
+    elif what == "add":
+        await session.add_items([{"role": "user", "content": "another"}])
+    await session.aclose()
+    if what == "forget":
+        async with dgent.open(url) as u:
+            await u.forget(records.record_id(records.ITEM.name, "s", "000002"))
+
+asyncio.run(main())
+"""
+
+
+async def test_what_another_program_did_is_seen_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    session = DgentSession("s", url)
+    items: list[Any] = [{"role": "user", "content": f"{n}"} for n in range(4)]
+    added: list[Any] = [{"role": "user", "content": "another"}]
+    await session.add_items(items)
+    for other, after in (("add", [*items, *added]), ("pop", items), ("forget", items[2:])):
+        before = await session.get_items()
+        assert before == await session.get_items(), "from memory"
+        await asyncio.to_thread(subprocess.run, [python(), "-c", OTHER, url, other], check=True)
+        assert await session.get_items() == after, other
+    await session.aclose()
+
+
+async def test_what_was_read_follows_own_changes() -> None:
+    ours, theirs = DgentSession("s", "memory:own"), SQLiteSession("s")
+    draw = random.Random(3)
+    for n in range(times(300)):
+        for session in (ours, theirs):
+            if n % 3 == 0:
+                await session.add_items([{"role": "user", "content": f"{n}/{k}"} for k in range(n % 4)])
+            elif n % 7 == 0:
+                await session.pop_item()
+        limit = draw.choice((None, 1, 5))
+        assert await ours.get_items(limit) == await theirs.get_items(limit)
+    await ours.aclose()
 
 
 async def test_the_compaction_of_the_sdk_works_on_it() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -353,6 +355,33 @@ def test_a_saver_works_after_a_fork(tmp_path: Path) -> None:
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert len(list(saver.list(None))) == 2
+
+
+OTHER = """
+import sys
+from dgent.bridges.langgraph import DgentSaver
+from langgraph.checkpoint.base import empty_checkpoint
+
+saver = DgentSaver(sys.argv[1])
+config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+if sys.argv[2] == "put":
+    saver.put(config, empty_checkpoint(), {"step": 7}, {})
+else:
+    saver.delete_thread("t")
+saver.close()
+"""
+
+
+async def test_what_another_program_did_is_seen_at_once(tmp_path: Path) -> None:
+    url, config = f"sqlite:///{tmp_path}/s.db", {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    async with DgentSaver(url) as saver:
+        await saver.aput(config, empty_checkpoint(), {"step": 1}, {})
+        first = await saver.aget_tuple(config)
+        assert first == await saver.aget_tuple(config) and first.metadata["step"] == 1, "from memory"
+        subprocess.run([sys.executable, "-c", OTHER, url, "put"], check=True)
+        assert (await saver.aget_tuple(config)).metadata["step"] == 7
+        subprocess.run([sys.executable, "-c", OTHER, url, "delete"], check=True)
+        assert await saver.aget_tuple(config) is None
 
 
 async def test_an_open_universe_is_used_where_it_is(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class KnownContents:
         self._found: Contents = {}
         self._size = 0
         self._lock = threading.Lock()
+        # What was asked for last, at which seq of the store, and what was found.
+        self.last: tuple[object, int, Any] | None = None
 
     def find(self, references: Iterable[bytes]) -> Contents:
         """Return those contents that are known."""
@@ -58,7 +60,7 @@ class KnownContents:
     def clear(self) -> None:
         """Drop all, since some were deleted."""
         with self._lock:
-            self._found, self._size = {}, 0
+            self._found, self._size, self.last = {}, 0, None
 
 
 def split_value(value: Any, dump: Dump, made: Contents) -> StoredValue:

@@ -30,6 +30,7 @@ from dgent.model.datum import Datum
 from dgent.model.query import Query
 from dgent.store.backend import Check, Delete, Op, Put
 from dgent.sync.handle import begin_anywhere
+from dgent.universe.position import known_seq
 from dgent.universe.universe import Universe
 
 PAGE = 200
@@ -121,12 +122,19 @@ async def find_newest(u: Universe, thread: str, namespace: str) -> Datum | None:
 async def find(
     u: Universe, thread: str, namespace: str, id: str | None, known: KnownContents
 ) -> Found | None:
-    """Return a checkpoint, or the newest one."""
+    """Return a checkpoint, or the newest one; the one that was found last, if nothing was committed since."""
+    asked, seq, last = (thread, namespace, id), known_seq(u.backend), known.last
+    if seq is not None and last is not None and last[:2] == (asked, seq):
+        kept: Found | None = last[2]
+        return kept
     if id is None:
         datum = await find_newest(u, thread, namespace)
     else:
         datum = await u.get(line_prefix(thread, namespace) + id, raw=True)
-    return None if datum is None else (await complete(u, [datum], known))[0]
+    found = None if datum is None else (await complete(u, [datum], known))[0]
+    if seq is not None and seq == known_seq(u.backend):
+        known.last = asked, seq, found
+    return found
 
 
 @begin_anywhere
