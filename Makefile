@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PIP_FLAGS := -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := check
-.PHONY: check demo test soak lint types layers docs conformance fuzz adk bench bare clean
+.PHONY: check demo test soak lint types layers docs conformance fuzz adk bench bench-adk bare clean
 .SILENT:
 
 check: lint types layers test docs adk bare  ## all of it
@@ -79,6 +79,9 @@ adk: $(ADK)/.installed  ## the tests of Google's ADK, in a venv of their own
 
 bench: $(VENV)/.installed-bench  ## measure against the alternatives
 	$(BIN)/python -m bench $(ARGS)
+
+bench-adk: $(ADK)/.installed  ## measure the sessions of Google's ADK
+	$(ADK)/bin/python -m bench.adk $(ARGS)
 
 # Built and installed as a stranger would get it, so a file missing from the wheel shows here.
 bare:  ## dgent works with no extras installed

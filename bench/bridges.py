@@ -15,8 +15,8 @@ from bench.plan import Plan
 from bench.stores import Stores
 
 OURS, BASE = "dgent", "framework"
-_CALLS, _ITEMS, _ROUNDS = 10, 200, 16
-_GOAL = 1.0
+_CALLS, ITEMS, _ROUNDS = 10, 200, 16
+GOAL = 1.0
 _PARTS = {
     "agents": "openai-agents",
     "anthropic": "anthropic",
@@ -44,9 +44,10 @@ async def bridges(plan: Plan, stores: Stores) -> list[Row]:
     return rows
 
 
-async def _compare(
+async def compare_calls(
     plan: Plan, what: str, base: str, systems: Mapping[str, Any], work: Work, at_most: float | None = None
 ) -> list[Row]:
+    """Compare calls of a bridge with those of what its framework brings, in turns."""
     rows = []
     for name, call in work.items():
 
@@ -80,15 +81,15 @@ async def _sessions(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row
 
     systems = {OURS: ours, BASE: theirs}
     for session in systems.values():
-        for _ in range(_ITEMS // 2):
+        for _ in range(ITEMS // 2):
             await session.add_items(items(2))
     work: Work = {
         "add two items": lambda session: session.add_items(items(2)),
         "get the last 20": lambda session: session.get_items(20),
-        f"get more than {_ITEMS}": lambda session: session.get_items(),
+        f"get more than {ITEMS}": lambda session: session.get_items(),
         "pop an item": lambda session: session.pop_item(),
     }
-    return await _compare(plan, "OpenAI session", "its SQLiteSession", systems, work, _GOAL)
+    return await compare_calls(plan, "OpenAI session", "its SQLiteSession", systems, work, GOAL)
 
 
 async def _files(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row]:
@@ -119,7 +120,7 @@ async def _files(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row]:
         "view a file": lambda tool: tool.view(view(command="view", path=path)),
         "insert and replace": edit,
     }
-    return await _compare(plan, "Anthropic memory", "its files, not synced", systems, work)
+    return await compare_calls(plan, "Anthropic memory", "its files, not synced", systems, work)
 
 
 async def _conversations(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row]:
@@ -146,7 +147,7 @@ async def _conversations(plan: Plan, folder: Path, stack: AsyncExitStack) -> lis
         "load the last, add one, save": save,
         "load the last 20": lambda store: store.load("c", limit=20),
     }
-    return await _compare(plan, "pydantic-ai conversation", "its store in memory", systems, work)
+    return await compare_calls(plan, "pydantic-ai conversation", "its store in memory", systems, work)
 
 
 async def _cache(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row]:
@@ -161,9 +162,9 @@ async def _cache(plan: Plan, folder: Path, stack: AsyncExitStack) -> list[Row]:
     systems = {OURS: ours, BASE: SqliteCache(path=str(folder / "theirs.db"))}
     count = itertools.count()
     for cache in systems.values():
-        await cache.aset({(("node",), f"k{at}"): ({"answer": "x" * 200}, 3600) for at in range(_ITEMS)})
+        await cache.aset({(("node",), f"k{at}"): ({"answer": "x" * 200}, 3600) for at in range(ITEMS)})
     work: Work = {
         "set": lambda cache: cache.aset({(("node",), f"n{next(count)}"): ({"answer": "x" * 200}, 3600)}),
         "get": lambda cache: cache.aget([(("node",), "k7")]),
     }
-    return await _compare(plan, "LangGraph node cache", "its SqliteCache", systems, work, _GOAL)
+    return await compare_calls(plan, "LangGraph node cache", "its SqliteCache", systems, work, GOAL)
