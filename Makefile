@@ -1,7 +1,7 @@
 # `make` checks everything; `make demo` shows what dgent does. Needs python3 (3.11 or newer), pip and make.
 
 PYTHON ?= python3
-WORKERS ?= 4
+WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
