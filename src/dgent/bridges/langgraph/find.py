@@ -182,7 +182,8 @@ async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) 
     # Sorting a few is quicker than walking the log for them.
     order = "place" if op.namespace_prefix else "created_at"
     page = await u.page(within(ITEM.name, op.namespace_prefix, order_by=order, limit=FEW), raw=True)
-    few = sorted(page.items, key=_update, reverse=True)
+    is_imported = any("updated_us" in datum.data for datum in page.items)
+    few = sorted(page.items, key=_update if is_imported else _seq, reverse=True)
     query = None
     if page.cursor is not None:
         size = max(PAGE, min(count, 1_000))
@@ -204,6 +205,10 @@ async def find_items(u: Universe, op: SearchOp, count: int, bare: bool = False) 
 
 def _update(datum: Datum) -> tuple[Any, int]:
     return items.updated_of(datum), datum.seq or 0
+
+
+def _seq(datum: Datum) -> int:
+    return datum.seq or 0  # commits are in the order of their times
 
 
 def passes(datum: Datum, op: SearchOp) -> bool:

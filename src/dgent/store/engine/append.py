@@ -24,6 +24,7 @@ from dgent.store.engine.catalog import (
     waiting_key,
 )
 from dgent.store.engine.kernel import PUT, QUIET, Logged, LoggedOp
+from dgent.store.engine.owner import owner_of_id
 from dgent.store.engine.row import EncodedDatum, Row
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Appender:
         if commit.guard is not None and not kernel.ends_at(commit.guard.since):
             return None
         id, expect = made.id, commit.ops[0].expect
-        if (expect is not None and expect != 0) or "/" in id or id.startswith(reserved.BUILTIN):
+        if (expect is not None and expect != 0) or self._is_owned(id):
             return None
         form = self.forms.get((commit.room, made.schema, made.schema_version, made.author))
         if made.extra is not None and (form is None or not form.state.expires):
@@ -130,7 +131,8 @@ class Appender:
                 if made is None or op.expect not in (None, 0):
                     return None
                 id, schema = made.id, made.schema
-                if "/" in id or id.startswith(reserved.BUILTIN):
+                # Of several commits, one may make the record that owns the ids of another.
+                if reserved.may_be_of_room(id) and (len(group) > 1 or self._is_owned(id)):
                     return None
                 state = states[schema] if schema in states else states.setdefault(schema, state_of(schema))
                 if made.extra is not None and (state is None or not state.expires):
@@ -144,6 +146,10 @@ class Appender:
                 ids.append(id)
         is_new = len(set(ids)) == len(ids) and self._ledger.kernel.are_new(ids)
         return forms if is_new else None
+
+    def _is_owned(self, id: str) -> bool:
+        """Check whether an id is among those of a room, which may refuse it."""
+        return reserved.may_be_of_room(id) and owner_of_id(self._ledger.kernel, id) is not None
 
     def _append(
         self, prepared: Prepared, forms: Sequence[_Form | None], now: int, records: list[TailRecord]
