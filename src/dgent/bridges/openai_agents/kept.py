@@ -1,4 +1,4 @@
-"""What a session read last: it holds as long as nobody but this session commits to the store."""
+"""A session as it was read last, which holds as long as nobody else commits to the store."""
 
 from __future__ import annotations
 
